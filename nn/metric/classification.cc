@@ -13,104 +13,18 @@
 #include "ndarray/launch.h"
 #include "nn/metric/inputs.h"
 #include "nn/metric/metric.h"
+#include "nn/metric/rows.h"
 
 namespace mx::metric {
+
+using detail::ClassAttrs;
+using detail::for_each_row;
+
 namespace {
 
 using mx::detail::ArrayImpl;
 
 constexpr int64_t kDirectElements = 1024;  // about 2 us of work
-
-struct ClassAttrs {
-  int64_t axis = 0;
-  int64_t ignore = -100;
-  int64_t k = 1;
-  template <class V>
-  static void fields(V&&) {}
-};
-
-/// Returns true if score a ranks above score b, regardless of their classes.
-template <class T>
-bool above(T a, T b) {
-  return a > b || (std::isnan(a) && !std::isnan(b));
-}
-
-/// One row of scores and its label.
-template <class T>
-struct Row {
-  const T* scores;
-  int64_t step, classes, label;
-
-  auto score(int64_t c) const {
-    if constexpr (std::is_same_v<T, double>) {
-      return scores[c * step];
-    } else {
-      return static_cast<float>(scores[c * step]);
-    }
-  }
-  int64_t best() const {
-    int64_t place = 0;
-    for (int64_t c = 1; c < classes; ++c)
-      if (above(score(c), score(place))) place = c;
-    return place;
-  }
-  /// Returns the number of classes that rank above the label's class.
-  int64_t rank() const {
-    const auto own = score(label);
-    int64_t before = 0;
-    for (int64_t c = 0; c < classes; ++c)
-      before += above(score(c), own) || (c < label && !above(own, score(c)));
-    return before;
-  }
-};
-
-void check_labels(const Tensor& labels, int64_t classes, int64_t ignore, const char* op) {
-  // In row-major order, so that the error always names the first invalid label.
-  const Tensor order{nullptr, i64, labels.shape, contiguous_strides(labels.shape)};
-  const kernels::LoopPlan<2> plan({&order, &labels});
-  const int64_t step = plan.strides[1][0];
-  kernels::for_each_run<2>(plan, 0, plan.numel, [&](const int64_t* at, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-      const int64_t label = labels.as<const int64_t>()[at[1] + i * step];
-      MX_CHECK((label >= 0 && label < classes) || label == ignore, InvalidArgument, "[", op,
-               "] expected labels from 0 to ", classes - 1, " or ", ignore, ", got ", label, " at position ",
-               at[0] + i * plan.strides[0][0]);
-    }
-  });
-}
-
-/// Calls count = make() for each run of rows, on several threads, and count(row) for each row of the run
-/// whose label is not ignored.
-template <class Make>
-void for_each_row(const KernelArgs& args, const char* op, const Make& make) {
-  const auto& attrs = args.attr<ClassAttrs>();
-  const Tensor &scores = args.in[0], &labels = args.in[1];
-  const int axis = static_cast<int>(attrs.axis);
-  const int64_t classes = scores.shape[axis], class_step = scores.strides[axis];
-  check_labels(labels, classes, attrs.ignore, op);
-  Tensor first = scores;  // the scores of class 0
-  first.shape.erase(axis);
-  first.strides.erase(axis);
-  const kernels::LoopPlan<2> plan({&labels, &first});
-  const int64_t label_step = plan.strides[0][0], row_step = plan.strides[1][0];
-  const int64_t grain = std::max<int64_t>(1, kernels::kLoopGrain / 4 / std::max<int64_t>(classes, 1));
-  visit(scores.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (!std::is_integral_v<T>) {
-      kernels::parallel_runs<2>(
-          plan,
-          [&](const int64_t* at, int64_t n) {
-            auto count = make();
-            for (int64_t i = 0; i < n; ++i) {
-              const int64_t label = labels.as<const int64_t>()[at[0] + i * label_step];
-              if (label == attrs.ignore) continue;
-              count(Row<T>{scores.as<const T>() + at[1] + i * row_step, class_step, classes, label});
-            }
-          },
-          grain);
-    }
-  });
-}
 
 void add_to(int64_t& count, int64_t more) {
   std::atomic_ref<int64_t>(count).fetch_add(more, std::memory_order_relaxed);
@@ -125,7 +39,7 @@ class TopKCount {
     add_to(counts_[1], all_);
   }
   template <class R>
-  void operator()(const R& row) {
+  void operator()(const R& row, int64_t) {
     hits_ += row.rank() < k_;
     ++all_;
   }
@@ -144,45 +58,10 @@ const Kernel kTopK = {"top_k", run_top_k, nullptr, kDirectElements};
 void run_confusion(const KernelArgs& args) {
   auto* const counts = args.out[0].as<int64_t>();
   for_each_row(args, "confusion_matrix", [&] {
-    return [counts](const auto& row) { add_to(counts[row.label * row.classes + row.best()], 1); };
+    return [counts](const auto& row, int64_t) { add_to(counts[row.label * row.classes + row.best()], 1); };
   });
 }
 const Kernel kConfusion = {"confusion_matrix", run_confusion, nullptr, kDirectElements};
-
-/// Launches a kernel that adds the results of scores and labels to `counts`. If `classes` is -1, any number
-/// of classes of at least k is accepted.
-void add_counts(const Kernel& kernel, const NDArray& counts, const NDArray& logits, const NDArray& labels,
-                const ClassOptions& options, int64_t k, int64_t classes, std::source_location where) {
-  const char* const op = kernel.name;
-  MX_CHECK(logits.defined() && labels.defined(), InvalidArgument, "[", op,
-           "] expected logits and labels, got ", describe(logits), " and ", describe(labels));
-  MX_CHECK(is_floating(logits.dtype()) && logits.rank() >= 1, InvalidArgument, "[", op,
-           "] expected floating-point logits of rank 1 or more, with a dimension of classes, got ",
-           describe(logits));
-  const int axis = normalize_axis(options.axis, logits.rank(), op);
-  Shape rows = logits.shape();
-  rows.erase(axis);
-  MX_CHECK(is_integral(labels.dtype()) && labels.shape() == rows, InvalidArgument, "[", op,
-           "] expected integer labels of shape ", rows, " for logits ", logits.shape(),
-           " with classes in dimension ", axis, ", got ", describe(labels));
-  const int64_t got = logits.size(axis);
-  MX_CHECK(classes == -1 ? got >= k : got == classes, InvalidArgument, "[", op, "] expected ",
-           classes == -1 ? k : classes, classes == -1 ? " classes or more" : " classes",
-           ", got logits of shape ", logits.shape());
-  if (labels.numel() == 0) return;
-  const NDArray scores = input_of(logits, logits.dtype(), op, "logits", where);
-  const NDArray classes_of = input_of(labels, i64, op, "labels", where);
-  const Attrs attrs = ClassAttrs{axis, options.ignore_index, k};
-  ArrayImpl* const in[] = {&scores.impl(), &classes_of.impl()};
-  ArrayImpl* const out[] = {&counts.impl()};
-  launch({.kernel = &kernel,
-          .attrs = &attrs,
-          .inputs = in,
-          .outputs = out,
-          .partial_outputs = true,  // the kernel adds to their old values
-          .work = logits.numel(),
-          .where = where});
-}
 
 double ratio(int64_t part, int64_t whole) {
   return whole == 0 ? std::numeric_limits<double>::quiet_NaN()
@@ -222,7 +101,7 @@ TopK::TopK(IntArg k, const ClassOptions& options) : k_(k), options_(options), co
 }
 
 void TopK::update(const NDArray& logits, const NDArray& labels, std::source_location where) {
-  add_counts(kTopK, counts_, logits, labels, options_, k_, -1, where);
+  detail::add_counts(kTopK, counts_, logits, labels, options_, k_, -1, where);
 }
 
 double TopK::value() const {
@@ -241,7 +120,7 @@ ConfusionMatrix::ConfusionMatrix(IntArg classes, const ClassOptions& options)
 }
 
 void ConfusionMatrix::update(const NDArray& logits, const NDArray& labels, std::source_location where) {
-  add_counts(kConfusion, counts_, logits, labels, options_, 1, classes_, where);
+  detail::add_counts(kConfusion, counts_, logits, labels, options_, 1, classes_, where);
 }
 
 NDArray ConfusionMatrix::matrix() const { return counts_.clone(); }

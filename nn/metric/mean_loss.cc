@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
 #include "ndarray/kernels/strided_loop.h"
 #include "ndarray/launch.h"
 #include "nn/metric/inputs.h"
@@ -75,5 +76,20 @@ double MeanLoss::value() const {
 }
 
 void MeanLoss::reset() { sums_.fill_(0); }
+
+void detail::check_sums(const std::vector<NDArray>& sums, const std::string& name,
+                        std::source_location where) {
+  MX_CHECK(!sums.empty(), InvalidArgument, "[sync] expected a metric whose counts can be added up, got '",
+           name, "', which has none (called at ", where.file_name(), ':', where.line(), ')');
+}
+
+Custom::Custom(Function function) : function_(std::move(function)) {
+  MX_CHECK(function_ != nullptr, InvalidArgument, "[custom metric] expected a function, got an empty one");
+}
+
+void Custom::update(const NDArray& logits, const NDArray& labels, std::source_location where) {
+  const NoGrad pause;
+  mean_.update(function_(logits, labels), 1, where);
+}
 
 }  // namespace mx::metric

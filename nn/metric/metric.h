@@ -12,9 +12,16 @@
 // Metrics are handles: a copy adds to the same counts. Thread-safety: that of NDArray. Several threads may
 // update one metric at once. Counts do not depend on the order of updates; sums of losses do, in the last
 // digit.
+//
+// With several processes, each measures its own batches; sync() (at the end of this file) adds their counts
+// up.
+//
+// Further metrics: likelihood.h (cross-entropy, perplexity), regression.h (errors, correlation), scores.h
+// (F1, Matthews' correlation, area under the ROC curve).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <source_location>
@@ -25,6 +32,11 @@
 #include "ndarray/ndarray.h"
 
 namespace mx::metric {
+
+namespace detail {
+/// Throws InvalidArgument if there are no sums.
+void check_sums(const std::vector<NDArray>& sums, const std::string& name, std::source_location where);
+}  // namespace detail
 
 /// The results of one step of training or testing. Fields that a metric does not use may be empty handles.
 struct Observation {
@@ -41,6 +53,10 @@ class Metric {
   virtual double value() const = 0;
   /// Removes all counts and errors.
   virtual void reset() = 0;
+  /// Returns the arrays of counts and sums, which are those in use. The sums of these arrays over several
+  /// metrics of one kind are the arrays of all their updates together. Empty if the metric has no such
+  /// arrays.
+  virtual std::vector<NDArray> sums() const { return {}; }
 };
 
 struct ClassOptions {
@@ -69,6 +85,7 @@ class TopK : public Metric {
   int64_t count() const;
   int64_t hits() const;
   void reset() override;
+  std::vector<NDArray> sums() const override { return {counts_}; }
 
  private:
   int64_t k_;
@@ -106,6 +123,7 @@ class ConfusionMatrix : public Metric {
   std::vector<double> recall() const;     ///< correct predictions of the class / labels of the class
   std::vector<double> f1() const;         ///< the harmonic mean of precision and recall
   void reset() override;
+  std::vector<NDArray> sums() const override { return {counts_}; }
 
  private:
   int64_t classes_;
@@ -127,9 +145,32 @@ class MeanLoss : public Metric {
   void observe(const Observation& step, std::source_location where) override;
   double value() const override;
   void reset() override;
+  std::vector<NDArray> sums() const override { return {sums_}; }
 
  private:
   NDArray sums_;  // f64 (2,): the sum of losses, the number of samples
+};
+
+/// The mean of what the program's own function returns for each batch, e.g. a loss in other units. The
+/// function calls operators and returns a floating-point array, whose elements all count the same; nothing
+/// waits.
+class Custom : public Metric {
+ public:
+  using Function = std::function<NDArray(const NDArray& logits, const NDArray& labels)>;
+  /// Throws InvalidArgument for an empty function.
+  explicit Custom(Function function);
+  void update(const NDArray& logits, const NDArray& labels,
+              std::source_location where = std::source_location::current());
+  void observe(const Observation& step, std::source_location where) override {
+    update(step.logits, step.labels, where);
+  }
+  double value() const override { return mean_.value(); }
+  void reset() override { mean_.reset(); }
+  std::vector<NDArray> sums() const override { return mean_.sums(); }
+
+ private:
+  Function function_;
+  MeanLoss mean_;
 };
 
 /// Several metrics of the same steps, each with a name.
@@ -153,11 +194,30 @@ class Composite {
   /// Returns the value of one metric. Waits. Throws InvalidArgument for an unknown name.
   double value(const std::string& name) const;
   void reset();
+  const std::vector<std::pair<std::string, std::shared_ptr<Metric>>>& metrics() const { return metrics_; }
 
  private:
   void add_shared(const std::string& name, std::shared_ptr<Metric> metric);
 
   std::vector<std::pair<std::string, std::shared_ptr<Metric>>> metrics_;
 };
+
+/// Replaces a metric's counts by their sums over all processes of a KVStore, in all processes, which call
+/// this in the same order. Returns at once. Call it once after an epoch, before value(); reset() begins a new
+/// count. (Counts of a second sync() without reset() would be added several times.) `name` names the values
+/// in errors. Throws InvalidArgument for a metric without sums().
+template <class Store>
+void sync(const Metric& metric, Store& store, const std::string& name,
+          std::source_location where = std::source_location::current()) {
+  const std::vector<NDArray> sums = metric.sums();
+  detail::check_sums(sums, name, where);
+  for (size_t i = 0; i < sums.size(); ++i)
+    store.allreduce({name + ' ' + std::to_string(i)}, {sums[i]}, {sums[i]});
+}
+template <class Store>
+void sync(const Composite& metrics, Store& store, const std::string& name = "metric",
+          std::source_location where = std::source_location::current()) {
+  for (const auto& [own, metric] : metrics.metrics()) sync(*metric, store, name + ' ' + own, where);
+}
 
 }  // namespace mx::metric

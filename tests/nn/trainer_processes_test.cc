@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ndarray/grad_mode.h"
+#include "nn/metric/metric.h"
 #include "nn/nn.h"
 #include "nn/trainer.h"
 #include "operators/operators.h"
@@ -230,6 +231,19 @@ TEST(TrainerProcess, AShardedOptimizerKeepsItsPart) {
         [&] { nn::Trainer(net, optim::AdamOptions{.max_norm = 1}, store, {.shard_optimizer = true}); });
     error_of<InvalidArgument>(
         [&] { nn::Trainer(net, optim::LAMBOptions{}, store, {.shard_optimizer = true}); });
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
+TEST(TrainerProcess, MetricsAreSummedOverTheProcesses) {
+  const auto errors = on_ranks(3, [&](KVStore& kv) {
+    metric::Composite metrics;
+    metrics.add("accuracy", metric::Accuracy()).add("loss", metric::MeanLoss());
+    const float own = static_cast<float>(kv.rank());
+    metrics.update(array({{1.0f, own}}), array({int64_t{0}}), full({}, own));
+    metric::sync(metrics, kv);
+    EXPECT_EQ(2.0 / 3, metrics.value("accuracy"));  // a tie of ranks 0 and 1 goes to class 0
+    EXPECT_EQ(1, metrics.value("loss"));
   });
   for (const std::string& error : errors) EXPECT_EQ("", error);
 }
