@@ -177,8 +177,10 @@ class Module {
   HookHandle register_backward_pre_hook(BackwardPreHook hook);
   HookHandle register_backward_hook(BackwardHook hook);
 
-  /// Returns a table with every module's path and type, the shape of its output for this input, and the
-  /// number of elements of its own parameters. Runs the module without recording and in predict mode.
+  /// Returns a table with every module's path and type, the shape and bytes of its output for this input, and
+  /// the number of elements of its own parameters and their bytes with its buffers. Training keeps most
+  /// outputs until the backward pass, so their sum tells about how much memory a batch takes. Runs the module
+  /// without recording and in predict mode.
   std::string summary(const NDArray& x) const;
   /// Uses zeros of this shape as input, on the device of the first parameter.
   std::string summary(const Shape& x, DType dtype = f32) const;

@@ -59,39 +59,56 @@ std::string table(const std::vector<Row>& rows) {
   return text;
 }
 
-/// Returns the table; with the output shapes of each module if `shapes` is not null.
-std::string summarise(const Module& module, const std::map<const void*, std::string>* shapes) {
-  std::vector<Row> rows = {shapes != nullptr ? Row{"module", "type", "output", "parameters"}
-                                             : Row{"module", "type", "parameters"}};
+/// The outputs of a module's first call.
+struct Outputs {
+  std::string shapes;
+  int64_t bytes = 0;
+};
+
+/// Returns the table; with the outputs of each module if `outputs` is not null.
+std::string summarise(const Module& module, const std::map<const void*, Outputs>* outputs) {
+  std::vector<Row> rows = {outputs != nullptr
+                               ? Row{"module", "type", "output", "parameters", "bytes", "output bytes"}
+                               : Row{"module", "type", "parameters", "bytes"}};
   std::set<const void*> modules, places;
-  int64_t total = 0, trained = 0, bytes = 0;
+  int64_t total = 0, trained = 0, bytes = 0, output_bytes = 0;
   const std::function<void(const std::string&, const Module&)> visit = [&](const std::string& path,
                                                                            const Module& part) {
     Row row = {path.empty() ? "." : path, part.type_name()};
     const bool again = !modules.insert(part.identity()).second;
-    if (shapes != nullptr) {
-      const auto found = shapes->find(part.identity());
-      row.push_back(found == shapes->end() ? "-" : found->second);
+    const Outputs* made = nullptr;
+    if (outputs != nullptr) {
+      const auto found = outputs->find(part.identity());
+      if (found != outputs->end()) made = &found->second;
+      row.push_back(made == nullptr ? "-" : made->shapes);
     }
-    int64_t own = 0;
+    int64_t own = 0, own_bytes = 0;
     for (const ModuleState::Array& entry : ModuleState::of(part).arrays) {
       if (!places.insert(entry.place.identity()).second) continue;
       const NDArray& array = entry.place.array();
-      bytes += static_cast<int64_t>(array.bytes());
+      own_bytes += static_cast<int64_t>(array.bytes());
       if (entry.buffer) continue;
       own += array.numel();
       if (array.requires_grad()) trained += array.numel();
     }
     total += own;
+    bytes += own_bytes;
     row.push_back(again ? "shared" : std::to_string(own));
+    row.push_back(again ? "shared" : std::to_string(own_bytes));
+    if (outputs != nullptr) row.push_back(made == nullptr ? "-" : std::to_string(made->bytes));
     rows.push_back(row);
     if (again) return;
+    // The outputs of a module that consists of others are among theirs.
+    if (made != nullptr && part.children().empty()) output_bytes += made->bytes;
     for (const NamedModule& child : part.children())
       visit(path.empty() ? child.name : path + '.' + child.name, *child.module);
   };
   visit("", module);
-  return table(rows) + mx::detail::concat(total, " parameters, ", trained, " of them trained; ", bytes,
-                                          " bytes with the buffers\n");
+  std::string text = table(rows) + mx::detail::concat(total, " parameters, ", trained, " of them trained; ",
+                                                      bytes, " bytes with the buffers");
+  if (outputs != nullptr)
+    text += mx::detail::concat("; ", output_bytes, " bytes of outputs of modules without parts");
+  return text + '\n';
 }
 
 }  // namespace
@@ -136,21 +153,22 @@ std::ostream& operator<<(std::ostream& out, const Module& module) { return out <
 std::string Module::summary() const { return summarise(*this, nullptr); }
 
 std::string Module::summary(const NDArray& x) const {
-  std::map<const void*, std::string> shapes;
+  std::map<const void*, Outputs> made;
   {
     const detail::CallWatch watch([&](const Module& module, std::span<const NDArray> outputs) {
-      std::string text;
+      Outputs all;
       for (const NDArray& output : outputs) {
-        if (!text.empty()) text += ' ';
-        text += to_string(output.shape());
+        if (!all.shapes.empty()) all.shapes += ' ';
+        all.shapes += to_string(output.shape());
+        all.bytes += static_cast<int64_t>(output.bytes());
       }
-      shapes.emplace(module.identity(), text);  // keeps the shapes of the first call
+      made.emplace(module.identity(), all);  // keeps those of the first call
     });
     const NoGrad guard;
     const PredictMode mode;
     (*this)(x);
   }
-  return summarise(*this, &shapes);
+  return summarise(*this, &made);
 }
 
 std::string Module::summary(const Shape& x, DType dtype) const {

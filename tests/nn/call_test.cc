@@ -191,19 +191,21 @@ TEST(ModuleText, TheSummaryShowsShapesAndCounts) {
   const nn::Sequential net{nn::Linear{3, 4}, nn::ReLU{}, Block{4}, Scale{4}};
   net.child("2.fc1")->requires_grad_(false);
   EXPECT_EQ(
-      "module  type        output  parameters\n"
-      ".       Sequential  (5, 4)           0\n"
-      "0       Linear      (5, 4)          16\n"
-      "1       ReLU        (5, 4)           0\n"
-      "2       Block       (5, 4)           0\n"
-      "2.fc1   Linear      (5, 4)          20\n"
-      "2.fc2   Linear      (5, 4)          20\n"
-      "3       Scale       (5, 4)           4\n"
-      "60 parameters, 40 of them trained; 256 bytes with the buffers\n",
+      "module  type        output  parameters  bytes  output bytes\n"
+      ".       Sequential  (5, 4)           0      0            80\n"
+      "0       Linear      (5, 4)          16     64            80\n"
+      "1       ReLU        (5, 4)           0      0            80\n"
+      "2       Block       (5, 4)           0      0            80\n"
+      "2.fc1   Linear      (5, 4)          20     80            80\n"
+      "2.fc2   Linear      (5, 4)          20     80            80\n"
+      "3       Scale       (5, 4)           4     32            80\n"
+      "60 parameters, 40 of them trained; 256 bytes with the buffers; 400 bytes of outputs of modules "
+      "without "
+      "parts\n",
       net.summary(Shape{5, 3}));
   EXPECT_EQ(net.summary(Shape{5, 3}), net.summary(ones({5, 3})));
   const std::string still = net.summary();
-  EXPECT_TRUE(contains(still, "module  type        parameters\n")) << still;
+  EXPECT_TRUE(contains(still, "module  type        parameters  bytes\n")) << still;
 }
 
 TEST(ModuleText, TheSummaryDisturbsNothing) {
