@@ -118,6 +118,8 @@ struct Operator {
   bool elementwise = false;
   /// True if the size of an input or of the output must agree with the inputs' values.
   bool sized_by_values = false;
+  /// True if some values of the right shapes and types are errors, such as a singular matrix.
+  bool partial = false;
   /// True if the result depends on a random state among the inputs.
   bool random = false;
   /// For an operator of two operands: the form that takes an array and a number (NumberAttrs of

@@ -13,6 +13,7 @@
 #include "operators/elementwise_unary.h"
 #include "operators/histogram.h"
 #include "operators/indexing.h"
+#include "operators/linalg.h"
 #include "operators/loss.h"
 #include "operators/matmul.h"
 #include "operators/members.h"

@@ -18,6 +18,7 @@ const detail::SampleTable& sample_table() {
     detail::add_elementwise_unary_samples(all);
     detail::add_fill_ops_samples(all);
     detail::add_indexing_samples(all);
+    detail::add_linalg_samples(all);
     detail::add_loss_samples(all);
     detail::add_loss_elementwise_samples(all);
     detail::add_matmul_samples(all);

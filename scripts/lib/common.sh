@@ -37,6 +37,7 @@ ccache|ccache|makes repeated builds fast
 libtbb-dev|@|oneTBB, hosts the engine's workers
 libcli11-dev|@|command-line options of the examples
 libhwy-dev|@|vector kernels with run-time dispatch
+liblapack-dev|@|LAPACK, singular values and eigenvalues
 zlib1g-dev|@|compression and checksums of .npz files
 nlohmann-json3-dev|@|JSON of safetensors files
 libboost1.81-dev/libboost-dev|@|Boost.Asio, the network of distributed jobs

@@ -107,6 +107,7 @@ TEST(Gradient, LooksAtNothingButWhatTheRecordSays) {
 TEST(Gradient, HasTheShapeAndTypeOfItsInputInEveryType) {
   for (DType dtype : {f32, f64, f16, bf16})
     for_each_differentiable([&](const Operator& op, const Sample& sample) {
+      if (!test::takes(op, dtype)) return;
       const Sample typed = with_floats(sample, dtype);
       const Arrays gradients = gradients_of(op, typed);
       for (size_t i = 0; i < gradients.size(); ++i) {

@@ -1,74 +1,31 @@
 // The functions with NumPy's names give NumPy's values, which golden/make_numpy.py computed.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <map>
-#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operators/operators.h"
-#include "tests/operators/values.h"
+#include "tests/operators/golden_arrays.h"
 
 namespace mx {
 namespace {
 
+using test::formula_numbers;
 using test::kInfinity;
 using test::kNan;
-using test::Values;
 
 const char* const kNumpyGolden =
 #include <golden_numpy.inc>
     ;
 
-struct GoldenArray {
-  Shape shape;
-  Values values;
-};
-
-double golden_number(const std::string& word) {
-  return word == "nan" ? kNan : word == "inf" ? kInfinity : word == "-inf" ? -kInfinity : std::stod(word);
-}
-
-const std::map<std::string, GoldenArray>& golden_arrays() {
-  static const auto all = [] {
-    std::map<std::string, GoldenArray> arrays;
-    std::istringstream lines(kNumpyGolden);
-    for (std::string line; std::getline(lines, line);) {
-      const size_t equals = line.find(" =");
-      if (equals == std::string::npos) continue;
-      const size_t space = line.rfind(' ', equals - 1);
-      GoldenArray& array = arrays[line.substr(0, space)];
-      std::istringstream sizes(line.substr(space + 1, equals - space - 1));
-      for (std::string size; std::getline(sizes, size, ',');)
-        if (size != "-") array.shape.push_back(std::stoll(size));
-      std::istringstream words(line.substr(equals + 2));
-      for (std::string word; words >> word;) array.values.push_back(golden_number(word));
-    }
-    return arrays;
-  }();
-  return all;
-}
-
 // For f64, nearly all bits must agree; sums may be in another order.
 void expect_golden(const std::string& name, const NDArray& got, double tolerance = 1e-13) {
-  SCOPED_TRACE(name);
-  const auto found = golden_arrays().find(name);
-  ASSERT_NE(golden_arrays().end(), found);
-  EXPECT_EQ(found->second.shape, got.shape());
-  const Values &want = found->second.values, have = test::values(got);
-  ASSERT_EQ(want.size(), have.size());
-  for (size_t i = 0; i < want.size(); ++i) {
-    if (std::isnan(want[i]) && std::isnan(have[i])) continue;
-    if (want[i] == have[i]) continue;
-    EXPECT_NEAR(want[i], have[i], tolerance * std::max(1.0, std::abs(want[i]))) << '[' << i << ']';
-  }
+  static const test::GoldenArrays all(kNumpyGolden);
+  all.expect(name, got, tolerance);
 }
 
 // The inputs of make_numpy.py.
-NDArray formula_numbers(const Shape& shape, DType dtype = f64) {
-  return ((((arange(shape.numel()) * 7919 + 13) % 101) - 50).to(dtype) / 8).reshape(shape);
-}
 NDArray formula_holes(const Shape& shape) {
   const NDArray x = formula_numbers(shape);
   return mx::where((arange(shape.numel()) % 7 == 2).reshape(shape), kNan, x);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -101,6 +102,11 @@ inline Sample as_dtype(const Operator& op, const Sample& sample, DType dtype) {
 inline std::vector<DType> dtypes_of(const Operator& op) {
   if (op.inputs.empty() || is_updated(op, 0)) return {f32};  // as_dtype() changes nothing here
   return op.dtypes.empty() ? std::vector<DType>(kAllDTypes, kAllDTypes + kDTypes) : op.dtypes;
+}
+
+inline bool takes(const Operator& op, DType dtype) {
+  const std::vector<DType> all = dtypes_of(op);
+  return op.dtypes.empty() || std::find(all.begin(), all.end(), dtype) != all.end();
 }
 
 /// Calls f(op, sample) for all samples in their own types.
