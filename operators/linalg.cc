@@ -30,7 +30,7 @@ namespace {
 
 using detail::check_matrices;
 using detail::Converted;
-using detail::TriangleAttrs;
+using detail::SymmetricAttrs;
 using detail::TriangularAttrs;
 
 // Operations of which the calling thread does so many itself in about two microseconds.
@@ -115,7 +115,7 @@ void run_slogdet(const KernelArgs& args) { kernels::log_determinant(args.out[0],
 void run_cofactor(const KernelArgs& args) { kernels::cofactors(args.out[0], args.in[0], "linalg_cofactor"); }
 void run_lu_factor(const KernelArgs& args) { kernels::lu(args.out[0], args.out[1], args.out[2], args.in[0]); }
 void run_cholesky(const KernelArgs& args) {
-  kernels::cholesky(args.out[0], args.in[0], args.attr<TriangleAttrs>().upper, "linalg_cholesky");
+  kernels::cholesky(args.out[0], args.in[0], args.attr<SymmetricAttrs>().upper, "linalg_cholesky");
 }
 
 constexpr detail::RecordList<DType, kDTypes> kReal = {f32, f64};
@@ -223,7 +223,7 @@ constexpr Operator kCholesky = {
         "a = l l', or the upper one u with a = u' u. Only that triangle of a is read.",
     .family = "linalg",
     .inputs = {"a"},
-    .attrs = &kAttrType<TriangleAttrs>,
+    .attrs = &kAttrType<SymmetricAttrs>,
     .infer = infer_square,
     .gradient = detail::gradient_cholesky,
     .gradient_uses = {.outputs = 1},
@@ -285,7 +285,7 @@ LuFactors lu_factor(const Arg& a) {
   return {std::move(y[0]), std::move(y[1]), std::move(y[2])};
 }
 
-NDArray cholesky(const Arg& a, bool upper) { return call(kCholesky, TriangleAttrs{upper}, a); }
+NDArray cholesky(const Arg& a, bool upper) { return call(kCholesky, SymmetricAttrs{upper}, a); }
 
 NDArray cholesky_solve(const Arg& b, const NDArray& l, bool upper) {
   // a = l l', so l y = b and l' x = y; or a = u' u, so u' y = b and u x = y.

@@ -21,7 +21,7 @@ using detail::check_matrices;
 using detail::QrAttrs;
 using detail::RankAttrs;
 using detail::SvdAttrs;
-using detail::TriangleAttrs;
+using detail::SymmetricAttrs;
 
 // A decomposition of the smallest matrix already takes longer than a direct call may; only empty ones are
 // direct.
@@ -111,10 +111,10 @@ void run_svdvals(const KernelArgs& args) {
   kernels::svd(nullptr, args.out[0], nullptr, args.in[0], "linalg_svdvals");
 }
 void run_eigh(const KernelArgs& args) {
-  kernels::eigh(args.out[0], &args.out[1], args.in[0], args.attr<TriangleAttrs>().upper, "linalg_eigh");
+  kernels::eigh(args.out[0], &args.out[1], args.in[0], args.attr<SymmetricAttrs>().upper, "linalg_eigh");
 }
 void run_eigvalsh(const KernelArgs& args) {
-  kernels::eigh(args.out[0], nullptr, args.in[0], args.attr<TriangleAttrs>().upper, "linalg_eigvalsh");
+  kernels::eigh(args.out[0], nullptr, args.in[0], args.attr<SymmetricAttrs>().upper, "linalg_eigvalsh");
 }
 void run_pinv(const KernelArgs& args) {
   kernels::pseudo_inverse(args.out[0], args.in[0], args.attr<RankAttrs>().rtol, "linalg_pinv");
@@ -185,7 +185,7 @@ constexpr Operator kEigh = {
     .family = "linalg",
     .inputs = {"a"},
     .outputs = {"w", "v"},
-    .attrs = &kAttrType<TriangleAttrs>,
+    .attrs = &kAttrType<SymmetricAttrs>,
     .infer = infer_eigh,
     .gradient = detail::gradient_eigh,
     .gradient_uses = {.outputs = 3},
@@ -199,7 +199,7 @@ constexpr Operator kEigvalsh = {
     .family = "linalg",
     .inputs = {"a"},
     .outputs = {"w"},
-    .attrs = &kAttrType<TriangleAttrs>,
+    .attrs = &kAttrType<SymmetricAttrs>,
     .infer = infer_eigvalsh,
     .gradient = detail::gradient_eigvalsh,
     .gradient_uses = {.inputs = 1},
@@ -271,11 +271,11 @@ SvdResult svd(const Arg& a, bool full_matrices) {
 NDArray svdvals(const Arg& a) { return call(kSvdvals, {}, a); }
 
 EighResult eigh(const Arg& a, bool upper) {
-  std::vector<NDArray> y = call(kEigh, TriangleAttrs{upper}, std::span(&a.array, 1), a.where);
+  std::vector<NDArray> y = call(kEigh, SymmetricAttrs{upper}, std::span(&a.array, 1), a.where);
   return {std::move(y[0]), std::move(y[1])};
 }
 
-NDArray eigvalsh(const Arg& a, bool upper) { return call(kEigvalsh, TriangleAttrs{upper}, a); }
+NDArray eigvalsh(const Arg& a, bool upper) { return call(kEigvalsh, SymmetricAttrs{upper}, a); }
 NDArray pinv(const Arg& a, RealArg rtol) { return call(kPinv, RankAttrs{rtol}, a); }
 NDArray matrix_exp(const Arg& a) { return call(kMatrixExp, {}, a); }
 

@@ -26,9 +26,6 @@ NDArray turned(const NDArray& x) { return x.swap_axes(-2, -1); }
 NDArray rows_of(const NDArray& v) { return v.expand_dims(-1); }     // scales rows of a matrix
 NDArray columns_of(const NDArray& v) { return v.expand_dims(-2); }  // scales columns
 
-NDArray lower_solve(const NDArray& l, const NDArray& b, bool unit = false) {
-  return linalg::solve_triangular(l, b, {.upper = false, .unitriangular = unit});
-}
 NDArray upper_solve(const NDArray& u, const NDArray& b, bool unit = false) {
   return linalg::solve_triangular(u, b, {.upper = true, .unitriangular = unit});
 }
@@ -130,7 +127,7 @@ void gradient_lu_factor(GradientContext& g) {
 }
 
 void gradient_cholesky(GradientContext& g) {
-  const bool upper = g.attr<TriangleAttrs>().upper;
+  const bool upper = g.attr<SymmetricAttrs>().upper;
   const NDArray l = upper ? turned(g.output()) : g.output(), head = upper ? turned(g.head()) : g.head();
   const NDArray middle = mirrored(matmul(turned(l), tril(head)));
   // l'^-1 middle l^-1
@@ -194,7 +191,7 @@ void gradient_eigh(GradientContext& g) {
 }
 
 void gradient_eigvalsh(GradientContext& g) {
-  const NDArray v = linalg::eigh(g.input(0), g.attr<TriangleAttrs>().upper).eigenvectors;
+  const NDArray v = linalg::eigh(g.input(0), g.attr<SymmetricAttrs>().upper).eigenvectors;
   g.set(0, matmul(v, rows_of(g.head()) * turned(v)));
 }
 

@@ -15,11 +15,11 @@ struct TriangularAttrs {
   }
 };
 
-struct TriangleAttrs {
+struct SymmetricAttrs {
   bool upper = false;
   template <class V>
   static void fields(V&& v) {
-    v("upper", &TriangleAttrs::upper, "true: the upper triangle; false: the lower one");
+    v("upper", &SymmetricAttrs::upper, "true: the upper triangle; false: the lower one");
   }
 };
 

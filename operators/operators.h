@@ -11,6 +11,7 @@
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_custom.h"
 #include "operators/elementwise_unary.h"
+#include "operators/fft.h"
 #include "operators/histogram.h"
 #include "operators/indexing.h"
 #include "operators/linalg.h"

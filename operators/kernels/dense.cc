@@ -16,14 +16,14 @@ constexpr int64_t kTriangle = 32;
 constexpr int64_t kSquare = 64;
 
 template <class T>
-void exchange(const Block<T>& a, int64_t i, int64_t j) {
+void exchange(const MatrixBlock<T>& a, int64_t i, int64_t j) {
   if (i == j) return;
   for (int64_t k = 0; k < a.columns; ++k) std::swap(a(i, k), a(j, k));
 }
 
 /// LU of a panel of few columns, column by column.
 template <class T>
-int64_t factor_panel(const Block<T>& a, int64_t* pivots) {
+int64_t factor_panel(const MatrixBlock<T>& a, int64_t* pivots) {
   int64_t zero = -1;
   for (int64_t k = 0; k < std::min(a.rows, a.columns); ++k) {
     int64_t best = k;
@@ -53,7 +53,7 @@ int64_t factor_panel(const Block<T>& a, int64_t* pivots) {
 }
 
 template <class T>
-int64_t cholesky_block(const Block<T>& a) {
+int64_t cholesky_block(const MatrixBlock<T>& a) {
   for (int64_t j = 0; j < a.rows; ++j) {
     T pivot = a(j, j);
     for (int64_t k = 0; k < j; ++k) pivot -= a(j, k) * a(j, k);
@@ -70,7 +70,7 @@ int64_t cholesky_block(const Block<T>& a) {
 }
 
 template <class T>
-void solve_lower_block(const Block<const T>& l, const Block<T>& b, bool unit) {
+void solve_lower_block(const MatrixBlock<const T>& l, const MatrixBlock<T>& b, bool unit) {
   const int64_t n = l.rows;
   if (b.column_stride != 1 && b.columns > 0) {
     for (int64_t j = 0; j < b.columns; ++j)
@@ -96,18 +96,18 @@ void solve_lower_block(const Block<const T>& l, const Block<T>& b, bool unit) {
 
 /// c -= a a', only from the diagonal of c down.
 template <class T>
-void subtract_square(const Block<const T>& a, const Block<T>& c) {
+void subtract_square(const MatrixBlock<const T>& a, const MatrixBlock<T>& c) {
   const int64_t n = c.rows;
   if (n <= kSquare) {
     T square[kSquare * kSquare];
-    const Block<T> whole{square, n, n, n, 1};
+    const MatrixBlock<T> whole{square, n, n, n, 1};
     product<T>(a, a.transposed(), whole, true);
     for (int64_t i = 0; i < n; ++i)
       for (int64_t j = 0; j <= i; ++j) c(i, j) -= whole(i, j);
     return;
   }
   const int64_t half = n / 2, rest = n - half;
-  const Block<const T> top = a.part(0, 0, half, a.columns), bottom = a.part(half, 0, rest, a.columns);
+  const MatrixBlock<const T> top = a.part(0, 0, half, a.columns), bottom = a.part(half, 0, rest, a.columns);
   subtract_square(top, c.part(0, 0, half, half));
   product<T>(bottom, top.transposed(), c.part(half, 0, rest, half));
   subtract_square(bottom, c.part(half, half, rest, rest));
@@ -116,7 +116,8 @@ void subtract_square(const Block<const T>& a, const Block<T>& c) {
 }  // namespace
 
 template <class T>
-void product(const Block<const T>& a, const Block<const T>& b, const Block<T>& c, bool set) {
+void product(const MatrixBlock<const T>& a, const MatrixBlock<const T>& b, const MatrixBlock<T>& c,
+             bool set) {
   if (c.rows == 0 || c.columns == 0) return;
   constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::f64;
   gemm(kType, c.rows, c.columns, a.columns, {a.data, a.row_stride, a.column_stride},
@@ -125,17 +126,17 @@ void product(const Block<const T>& a, const Block<const T>& b, const Block<T>& c
 }
 
 template <class T>
-void exchange_rows(const Block<T>& b, const int64_t* pivots, int64_t count) {
+void exchange_rows(const MatrixBlock<T>& b, const int64_t* pivots, int64_t count) {
   for (int64_t k = 0; k < count; ++k) exchange(b, k, pivots[k]);
 }
 
 template <class T>
-int64_t lu_factor(const Block<T>& a, int64_t* pivots) {
+int64_t lu_factor(const MatrixBlock<T>& a, int64_t* pivots) {
   const int64_t m = a.rows, n = a.columns, steps = std::min(m, n);
   if (n <= kPanelColumns || m <= 1) return factor_panel(a, pivots);
   const int64_t left = steps / 2 > 0 ? steps / 2 : 1, right = n - left;
   int64_t zero = lu_factor(a.part(0, 0, m, left), pivots);
-  const Block<T> top = a.part(0, left, left, right), rest = a.part(left, left, m - left, right);
+  const MatrixBlock<T> top = a.part(0, left, left, right), rest = a.part(left, left, m - left, right);
   exchange_rows(a.part(0, left, m, right), pivots, left);
   solve_lower<T>(constant(a.part(0, 0, left, left)), top, true);
   product<T>(constant(a.part(left, 0, m - left, left)), constant(top), rest);
@@ -147,13 +148,13 @@ int64_t lu_factor(const Block<T>& a, int64_t* pivots) {
 }
 
 template <class T>
-int64_t cholesky(const Block<T>& a) {
+int64_t cholesky(const MatrixBlock<T>& a) {
   const int64_t n = a.rows;
   if (n <= kTriangle) return cholesky_block(a);
   const int64_t half = n / 2, rest = n - half;
   int64_t bad = cholesky(a.part(0, 0, half, half));
   if (bad >= 0) return bad;
-  const Block<T> below = a.part(half, 0, rest, half);
+  const MatrixBlock<T> below = a.part(half, 0, rest, half);
   solve_lower<T>(constant(a.part(0, 0, half, half)), below.transposed(), false);
   subtract_square(constant(below), a.part(half, half, rest, rest));
   bad = cholesky(a.part(half, half, rest, rest));
@@ -161,25 +162,27 @@ int64_t cholesky(const Block<T>& a) {
 }
 
 template <class T>
-void solve_lower(const Block<const T>& l, const Block<T>& b, bool unit) {
+void solve_lower(const MatrixBlock<const T>& l, const MatrixBlock<T>& b, bool unit) {
   const int64_t n = l.rows;
   if (n <= kTriangle) return solve_lower_block(l, b, unit);
   const int64_t half = n / 2, rest = n - half;
-  const Block<T> first = b.part(0, 0, half, b.columns), second = b.part(half, 0, rest, b.columns);
+  const MatrixBlock<T> first = b.part(0, 0, half, b.columns), second = b.part(half, 0, rest, b.columns);
   solve_lower(l.part(0, 0, half, half), first, unit);
   product<T>(l.part(half, 0, rest, half), constant(first), second);
   solve_lower(l.part(half, half, rest, rest), second, unit);
 }
 
-template int64_t lu_factor(const Block<float>&, int64_t*);
-template int64_t lu_factor(const Block<double>&, int64_t*);
-template void exchange_rows(const Block<float>&, const int64_t*, int64_t);
-template void exchange_rows(const Block<double>&, const int64_t*, int64_t);
-template int64_t cholesky(const Block<float>&);
-template int64_t cholesky(const Block<double>&);
-template void solve_lower(const Block<const float>&, const Block<float>&, bool);
-template void solve_lower(const Block<const double>&, const Block<double>&, bool);
-template void product(const Block<const float>&, const Block<const float>&, const Block<float>&, bool);
-template void product(const Block<const double>&, const Block<const double>&, const Block<double>&, bool);
+template int64_t lu_factor(const MatrixBlock<float>&, int64_t*);
+template int64_t lu_factor(const MatrixBlock<double>&, int64_t*);
+template void exchange_rows(const MatrixBlock<float>&, const int64_t*, int64_t);
+template void exchange_rows(const MatrixBlock<double>&, const int64_t*, int64_t);
+template int64_t cholesky(const MatrixBlock<float>&);
+template int64_t cholesky(const MatrixBlock<double>&);
+template void solve_lower(const MatrixBlock<const float>&, const MatrixBlock<float>&, bool);
+template void solve_lower(const MatrixBlock<const double>&, const MatrixBlock<double>&, bool);
+template void product(const MatrixBlock<const float>&, const MatrixBlock<const float>&,
+                      const MatrixBlock<float>&, bool);
+template void product(const MatrixBlock<const double>&, const MatrixBlock<const double>&,
+                      const MatrixBlock<double>&, bool);
 
 }  // namespace mx::kernels

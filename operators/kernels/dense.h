@@ -17,22 +17,22 @@ namespace mx::kernels {
 
 /// A view of a matrix: element (i, j) is at data[i * row_stride + j * column_stride].
 template <class T>
-struct Block {
+struct MatrixBlock {
   T* data = nullptr;
   int64_t rows = 0, columns = 0;
   int64_t row_stride = 0, column_stride = 1;
 
   T& operator()(int64_t i, int64_t j) const { return data[i * row_stride + j * column_stride]; }
-  Block part(int64_t row, int64_t column, int64_t height, int64_t width) const {
+  MatrixBlock part(int64_t row, int64_t column, int64_t height, int64_t width) const {
     return {data + row * row_stride + column * column_stride, height, width, row_stride, column_stride};
   }
-  Block transposed() const { return {data, columns, rows, column_stride, row_stride}; }
+  MatrixBlock transposed() const { return {data, columns, rows, column_stride, row_stride}; }
   /// The same elements, counted from the last row and the last column.
-  Block reversed() const {
+  MatrixBlock reversed() const {
     if (rows == 0 || columns == 0) return *this;
     return {&(*this)(rows - 1, columns - 1), rows, columns, -row_stride, -column_stride};
   }
-  Block rows_reversed() const {
+  MatrixBlock rows_reversed() const {
     if (rows == 0) return *this;
     return {&(*this)(rows - 1, 0), rows, columns, -row_stride, column_stride};
   }
@@ -43,33 +43,34 @@ struct Block {
 /// with which row k was exchanged, one exchange after the other. Returns the index of the first pivot that is
 /// 0, or -1. The factors are valid also if a pivot is 0.
 template <class T>
-int64_t lu_factor(const Block<T>& a, int64_t* pivots);
+int64_t lu_factor(const MatrixBlock<T>& a, int64_t* pivots);
 
 /// Exchanges the rows of b as lu_factor() did.
 template <class T>
-void exchange_rows(const Block<T>& b, const int64_t* pivots, int64_t count);
+void exchange_rows(const MatrixBlock<T>& b, const int64_t* pivots, int64_t count);
 
 /// Replaces the lower triangle of a (n, n) by L with L L' = a. Reads and writes nothing above the diagonal.
 /// Returns the index of the first pivot that is not positive, or -1. If there is one, a is undefined.
 template <class T>
-int64_t cholesky(const Block<T>& a);
+int64_t cholesky(const MatrixBlock<T>& a);
 
 /// Replaces b by the solution x of l x = b, for a lower triangle l; with `unit` its diagonal is taken as 1.
 /// Reads nothing above the diagonal of l. A 0 on the diagonal gives infinities or NaNs.
 template <class T>
-void solve_lower(const Block<const T>& l, const Block<T>& b, bool unit);
+void solve_lower(const MatrixBlock<const T>& l, const MatrixBlock<T>& b, bool unit);
 /// The same for an upper triangle.
 template <class T>
-void solve_upper(const Block<const T>& u, const Block<T>& b, bool unit) {
+void solve_upper(const MatrixBlock<const T>& u, const MatrixBlock<T>& b, bool unit) {
   solve_lower<T>(u.reversed(), b.rows_reversed(), unit);
 }
 
 /// c -= a b, or c = a b if `set`.
 template <class T>
-void product(const Block<const T>& a, const Block<const T>& b, const Block<T>& c, bool set = false);
+void product(const MatrixBlock<const T>& a, const MatrixBlock<const T>& b, const MatrixBlock<T>& c,
+             bool set = false);
 
 template <class T>
-Block<const T> constant(const Block<T>& a) {
+MatrixBlock<const T> constant(const MatrixBlock<T>& a) {
   return {a.data, a.rows, a.columns, a.row_stride, a.column_stride};
 }
 

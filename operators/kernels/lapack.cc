@@ -92,7 +92,7 @@ auto* room_for(V& list, int64_t n) {
 
 /// Copies a into contiguous rows. Returns false if an element is infinite or NaN.
 template <class T>
-bool load_rows(const Block<const T>& a, T* to) {
+bool load_rows(const MatrixBlock<const T>& a, T* to) {
   bool finite = true;
   for (int64_t i = 0; i < a.rows; ++i)
     for (int64_t j = 0; j < a.columns; ++j) {
@@ -104,16 +104,16 @@ bool load_rows(const Block<const T>& a, T* to) {
 }
 
 template <class T, class F>
-void fill_block(const Block<T>& a, const F& element) {
+void fill_block(const MatrixBlock<T>& a, const F& element) {
   for (int64_t i = 0; i < a.rows; ++i)
     for (int64_t j = 0; j < a.columns; ++j) a(i, j) = element(i, j);
 }
 template <class T>
-void fill_nan(const Block<T>& a) {
+void fill_nan(const MatrixBlock<T>& a) {
   fill_block(a, [](int64_t, int64_t) { return std::numeric_limits<T>::quiet_NaN(); });
 }
 template <class T>
-void fill_identity(const Block<T>& a) {
+void fill_identity(const MatrixBlock<T>& a) {
   fill_block(a, [](int64_t i, int64_t j) { return i == j ? T(1) : T(0); });
 }
 
@@ -132,7 +132,7 @@ T sign_of_leading(const T* x, int64_t n, int64_t stride) {
 /// Calls gesdd, and if its iteration fails, gesvd, for the transposed matrix: contiguous rows are columns for
 /// LAPACK. The answer's left vectors are the rows of vh, its right ones those of u.
 template <class T>
-bool call_svd(const Block<const T>& a, char job, T* s, T* vh, T* u, int64_t u_columns,
+bool call_svd(const MatrixBlock<const T>& a, char job, T* s, T* vh, T* u, int64_t u_columns,
               LapackScratch<T>& scratch) {
   const int m = as_int(static_cast<double>(a.columns)), n = as_int(static_cast<double>(a.rows));
   const int ldu = std::max(1, m), ldvt = std::max(1, static_cast<int>(u_columns));
@@ -157,7 +157,8 @@ bool call_svd(const Block<const T>& a, char job, T* s, T* vh, T* u, int64_t u_co
 }  // namespace
 
 template <class T>
-void qr(const Block<const T>& a, const Block<T>& q, const Block<T>& r, LapackScratch<T>& scratch) {
+void qr(const MatrixBlock<const T>& a, const MatrixBlock<T>& q, const MatrixBlock<T>& r,
+        LapackScratch<T>& scratch) {
   keep_to_one_thread();
   const int64_t m = a.rows, n = a.columns, columns = q.columns, k = std::min(m, n);
   // LAPACK makes q in the memory of a, so there must be room for all of its columns. Both are stored by
@@ -193,7 +194,8 @@ void qr(const Block<const T>& a, const Block<T>& q, const Block<T>& r, LapackScr
 }
 
 template <class T>
-bool svd(const Block<const T>& a, T* s, const Block<T>* u, const Block<T>* vh, LapackScratch<T>& scratch) {
+bool svd(const MatrixBlock<const T>& a, T* s, const MatrixBlock<T>* u, const MatrixBlock<T>* vh,
+         LapackScratch<T>& scratch) {
   keep_to_one_thread();
   const int64_t m = a.rows, n = a.columns, k = std::min(m, n);
   if (!load_rows(a, room_for(scratch.matrix, m * n))) {
@@ -230,7 +232,8 @@ bool svd(const Block<const T>& a, T* s, const Block<T>* u, const Block<T>* vh, L
 }
 
 template <class T>
-bool eigh(const Block<const T>& a, bool upper, T* w, const Block<T>* v, LapackScratch<T>& scratch) {
+bool eigh(const MatrixBlock<const T>& a, bool upper, T* w, const MatrixBlock<T>* v,
+          LapackScratch<T>& scratch) {
   keep_to_one_thread();
   const int64_t n = a.rows;
   T* const matrix = room_for(scratch.matrix, n * n);
@@ -268,14 +271,17 @@ bool eigh(const Block<const T>& a, bool upper, T* w, const Block<T>* v, LapackSc
   return true;
 }
 
-template void qr(const Block<const float>&, const Block<float>&, const Block<float>&, LapackScratch<float>&);
-template void qr(const Block<const double>&, const Block<double>&, const Block<double>&,
+template void qr(const MatrixBlock<const float>&, const MatrixBlock<float>&, const MatrixBlock<float>&,
+                 LapackScratch<float>&);
+template void qr(const MatrixBlock<const double>&, const MatrixBlock<double>&, const MatrixBlock<double>&,
                  LapackScratch<double>&);
-template bool svd(const Block<const float>&, float*, const Block<float>*, const Block<float>*,
-                  LapackScratch<float>&);
-template bool svd(const Block<const double>&, double*, const Block<double>*, const Block<double>*,
-                  LapackScratch<double>&);
-template bool eigh(const Block<const float>&, bool, float*, const Block<float>*, LapackScratch<float>&);
-template bool eigh(const Block<const double>&, bool, double*, const Block<double>*, LapackScratch<double>&);
+template bool svd(const MatrixBlock<const float>&, float*, const MatrixBlock<float>*,
+                  const MatrixBlock<float>*, LapackScratch<float>&);
+template bool svd(const MatrixBlock<const double>&, double*, const MatrixBlock<double>*,
+                  const MatrixBlock<double>*, LapackScratch<double>&);
+template bool eigh(const MatrixBlock<const float>&, bool, float*, const MatrixBlock<float>*,
+                   LapackScratch<float>&);
+template bool eigh(const MatrixBlock<const double>&, bool, double*, const MatrixBlock<double>*,
+                   LapackScratch<double>&);
 
 }  // namespace mx::kernels

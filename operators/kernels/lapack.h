@@ -28,19 +28,22 @@ struct LapackScratch {
 /// a (m, n) = q r with k = min(m, n): q (m, k) or (m, m), r (k, n) or (m, n), q.columns == r.rows. The
 /// diagonal of r is not negative.
 template <class T>
-void qr(const Block<const T>& a, const Block<T>& q, const Block<T>& r, LapackScratch<T>& scratch);
+void qr(const MatrixBlock<const T>& a, const MatrixBlock<T>& q, const MatrixBlock<T>& r,
+        LapackScratch<T>& scratch);
 
 /// a (m, n) = u diag(s) vh with k = min(m, n): u (m, k) or (m, m), s (k) in descending order, vh (k, n) or
 /// (n, n). The leading element of each column of u is positive; so is, in a square vh, that of each
 /// row without a column of u. With null u and vh, computes only s. Returns false if the
 /// iteration did not converge.
 template <class T>
-bool svd(const Block<const T>& a, T* s, const Block<T>* u, const Block<T>* vh, LapackScratch<T>& scratch);
+bool svd(const MatrixBlock<const T>& a, T* s, const MatrixBlock<T>* u, const MatrixBlock<T>* vh,
+         LapackScratch<T>& scratch);
 
 /// a (n, n) = v diag(w) v' for a symmetric matrix, of which only the lower or the upper triangle is read: w
 /// in ascending order, eigenvectors in the columns of v. The leading element of each of them is positive.
 /// With a null v, computes only w. Returns false if the iteration did not converge.
 template <class T>
-bool eigh(const Block<const T>& a, bool upper, T* w, const Block<T>* v, LapackScratch<T>& scratch);
+bool eigh(const MatrixBlock<const T>& a, bool upper, T* w, const MatrixBlock<T>* v,
+          LapackScratch<T>& scratch);
 
 }  // namespace mx::kernels

@@ -40,16 +40,16 @@ template <class T>
 struct Factored {
   std::vector<T> memory;
   std::vector<int64_t> pivots;
-  Block<T> factors;
+  MatrixBlock<T> factors;
 
   /// Returns the index of the first pivot that is 0, or -1.
-  int64_t operator()(const Block<const T>& a) {
+  int64_t operator()(const MatrixBlock<const T>& a) {
     factors = detail::contiguous(memory, a.rows, a.columns);
     detail::assign(factors, a);
     pivots.resize(static_cast<size_t>(std::min(a.rows, a.columns)));
     return lu_factor(factors, pivots.data());
   }
-  void solve(const Block<T>& x) const {
+  void solve(const MatrixBlock<T>& x) const {
     exchange_rows(x, pivots.data(), static_cast<int64_t>(pivots.size()));
     solve_lower<T>(constant(factors), x, true);
     solve_upper<T>(constant(factors), x, false);
@@ -65,7 +65,7 @@ struct Factored {
 double cube(double n) { return n * n * n; }
 
 template <class T>
-void set_identity(const Block<T>& x) {
+void set_identity(const MatrixBlock<T>& x) {
   for (int64_t i = 0; i < x.rows; ++i)
     for (int64_t j = 0; j < x.columns; ++j) x(i, j) = i == j ? T(1) : T(0);
 }
@@ -73,14 +73,14 @@ void set_identity(const Block<T>& x) {
 /// The cofactors of a singular matrix from its singular values: of a = u s v', they are u c v' times the
 /// determinants of u and v, where c has on its diagonal the products of all singular values but one.
 template <class T>
-bool singular_cofactors(const Block<const T>& a, const Block<T>& y, Factored<T>& factored,
+bool singular_cofactors(const MatrixBlock<const T>& a, const MatrixBlock<T>& y, Factored<T>& factored,
                         LapackScratch<T>& scratch) {
   const int64_t n = a.rows;
   std::vector<T> left, right, s(static_cast<size_t>(n));
-  const Block<T> u = detail::contiguous(left, n, n), vh = detail::contiguous(right, n, n);
+  const MatrixBlock<T> u = detail::contiguous(left, n, n), vh = detail::contiguous(right, n, n);
   if (!svd(a, s.data(), &u, &vh, scratch)) return false;
   double sign = 1;
-  for (const Block<T>& orthogonal : {u, vh}) {
+  for (const MatrixBlock<T>& orthogonal : {u, vh}) {
     factored(constant(orthogonal));
     sign *= factored.determinant() < 0 ? -1 : 1;
   }
@@ -110,7 +110,7 @@ void solve(const Tensor& x, const Tensor& a, const Tensor& b, const char* op) {
     each_item(batch, cube(n) + n * n * k, [&](int64_t begin, int64_t end) {
       Factored<T> factored;
       std::vector<T> memory;
-      const Block<T> solution = detail::contiguous(memory, x.shape[-2], x.shape[-1]);
+      const MatrixBlock<T> solution = detail::contiguous(memory, x.shape[-2], x.shape[-1]);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t pivot = factored(as[i]);
         if (pivot >= 0) {
@@ -137,8 +137,8 @@ void solve_triangular(const Tensor& x, const Tensor& a, const Tensor& b, bool up
     const Stack<const T> as(a, 2, batch), bs(b, 2, batch);
     each_item(batch, n * n * (k + 1), [&](int64_t begin, int64_t end) {
       std::vector<T> triangle_memory, memory;
-      const Block<T> triangle = detail::contiguous(triangle_memory, x.shape[-2], x.shape[-2]),
-                     solution = detail::contiguous(memory, x.shape[-2], x.shape[-1]);
+      const MatrixBlock<T> triangle = detail::contiguous(triangle_memory, x.shape[-2], x.shape[-2]),
+                           solution = detail::contiguous(memory, x.shape[-2], x.shape[-1]);
       for (int64_t i = begin; i < end; ++i) {
         detail::assign(triangle, as[i]);
         for (int64_t j = 0; !unit && j < triangle.rows; ++j)
@@ -167,7 +167,7 @@ void inverse(const Tensor& y, const Tensor& a, const char* op) {
     each_item(batch, 2 * cube(static_cast<double>(n)), [&](int64_t begin, int64_t end) {
       Factored<T> factored;
       std::vector<T> memory;
-      const Block<T> solution = detail::contiguous(memory, n, n);
+      const MatrixBlock<T> solution = detail::contiguous(memory, n, n);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t pivot = factored(as[i]);
         if (pivot >= 0) {
@@ -258,7 +258,7 @@ void cofactors(const Tensor& y, const Tensor& a, const char* op) {
       Factored<T> factored;
       LapackScratch<T> scratch;
       std::vector<T> memory;
-      const Block<T> result = detail::contiguous(memory, n, n);
+      const MatrixBlock<T> result = detail::contiguous(memory, n, n);
       for (int64_t i = begin; i < end; ++i) {
         if (factored(as[i]) < 0) {
           const double scale = factored.determinant();
@@ -287,9 +287,9 @@ void cholesky(const Tensor& l, const Tensor& a, bool upper, const char* op) {
     const Stack<const T> as(a, 2, batch);
     each_item(batch, cube(static_cast<double>(n)) / 3, [&](int64_t begin, int64_t end) {
       std::vector<T> memory;
-      const Block<T> factor = detail::contiguous(memory, n, n);
+      const MatrixBlock<T> factor = detail::contiguous(memory, n, n);
       for (int64_t i = begin; i < end; ++i) {
-        const Block<const T> source = upper ? as[i].transposed() : as[i];
+        const MatrixBlock<const T> source = upper ? as[i].transposed() : as[i];
         for (int64_t r = 0; r < n; ++r)
           for (int64_t c = 0; c < n; ++c) factor(r, c) = c <= r ? source(r, c) : T(0);
         const int64_t pivot = kernels::cholesky(factor);

@@ -41,9 +41,9 @@ template <class T>
 struct Spectrum {
   std::vector<T> left, right, values;
   LapackScratch<T> scratch;
-  Block<T> u, vh;
+  MatrixBlock<T> u, vh;
 
-  bool operator()(const Block<const T>& a) {
+  bool operator()(const MatrixBlock<const T>& a) {
     const int64_t k = std::min(a.rows, a.columns);
     u = detail::contiguous(left, a.rows, k);
     vh = detail::contiguous(right, k, a.columns);
@@ -68,14 +68,13 @@ double svd_work(const Tensor& a) {
   return 10 * m * n * std::min(m, n);
 }
 
-/// c = a b + c, all contiguous or not; for coefficients of a polynomial.
-using Square = Block<double>;
+using SquareMatrix = MatrixBlock<double>;
 
-void add_scaled(const Square& to, double factor, const Square& from) {
+void add_scaled(const SquareMatrix& to, double factor, const SquareMatrix& from) {
   for (int64_t i = 0; i < to.rows; ++i)
     for (int64_t j = 0; j < to.columns; ++j) to(i, j) += factor * from(i, j);
 }
-void add_diagonal(const Square& to, double value) {
+void add_diagonal(const SquareMatrix& to, double value) {
   for (int64_t i = 0; i < to.rows; ++i) to(i, i) += value;
 }
 
@@ -117,7 +116,7 @@ class Exponential {
       detail::assign(a, constant(sum));
     }
   }
-  const Square& argument() const { return part_[0]; }
+  const SquareMatrix& argument() const { return part_[0]; }
 
  private:
   static constexpr double kB[] = {64764752532480000.,
@@ -151,12 +150,12 @@ class Exponential {
       for (int64_t j = 0; j < n_; ++j) argument()(i, j) = std::ldexp(argument()(i, j), -halvings);
     return halvings;
   }
-  void times(const Square& a, const Square& b, const Square& c) const {
+  void times(const SquareMatrix& a, const SquareMatrix& b, const SquareMatrix& c) const {
     product<double>(constant(a), constant(b), c, true);
   }
-  void square(const Square& a, const Square& c) const { times(a, a, c); }
+  void square(const SquareMatrix& a, const SquareMatrix& c) const { times(a, a, c); }
   /// to = factors[0] + factors[1] a2 + factors[2] a4 + factors[3] a6
-  void combine(const Square& to, const double (&factors)[4]) const {
+  void combine(const SquareMatrix& to, const double (&factors)[4]) const {
     for (int64_t i = 0; i < n_; ++i)
       for (int64_t j = 0; j < n_; ++j) to(i, j) = 0;
     add_diagonal(to, factors[0]);
@@ -165,7 +164,7 @@ class Exponential {
 
   int64_t n_;
   std::vector<double> memory_[7];
-  Square part_[7];
+  SquareMatrix part_[7];
   std::vector<int64_t> pivots_;
 };
 
@@ -196,7 +195,7 @@ void svd(const Tensor* u, const Tensor& s, const Tensor* vh, const Tensor& a, co
       LapackScratch<T> scratch;
       std::vector<T> values(static_cast<size_t>(s.shape[-1]));
       for (int64_t i = begin; i < end; ++i) {
-        const Block<T> left = us[i], right = vs[i], to = ss[i];
+        const MatrixBlock<T> left = us[i], right = vs[i], to = ss[i];
         if (!kernels::svd(as[i], values.data(), u != nullptr ? &left : nullptr,
                           vh != nullptr ? &right : nullptr, scratch))
           failure.note(i, 0);
@@ -218,7 +217,7 @@ void eigh(const Tensor& w, const Tensor* v, const Tensor& a, bool upper, const c
       LapackScratch<T> scratch;
       std::vector<T> values(static_cast<size_t>(w.shape[-1]));
       for (int64_t i = begin; i < end; ++i) {
-        const Block<T> vectors = vs[i], to = ws[i];
+        const MatrixBlock<T> vectors = vs[i], to = ws[i];
         if (!kernels::eigh(as[i], upper, values.data(), v != nullptr ? &vectors : nullptr, scratch))
           failure.note(i, 0);
         for (int64_t k = 0; k < to.rows; ++k) to(k, 0) = values[static_cast<size_t>(k)];
@@ -238,14 +237,14 @@ void pseudo_inverse(const Tensor& y, const Tensor& a, double tolerance, const ch
     each_item(batch, svd_work(a), [&](int64_t begin, int64_t end) {
       Spectrum<T> spectrum;
       std::vector<T> memory;
-      const Block<T> result = detail::contiguous(memory, y.shape[-2], y.shape[-1]);
+      const MatrixBlock<T> result = detail::contiguous(memory, y.shape[-2], y.shape[-1]);
       for (int64_t i = begin; i < end; ++i) {
         if (!spectrum(as[i])) {
           failure.note(i, 0);
           continue;
         }
         const int64_t rank = spectrum.rank(tolerance);
-        const Block<T>&u = spectrum.u, &vh = spectrum.vh;
+        const MatrixBlock<T>&u = spectrum.u, &vh = spectrum.vh;
         for (int64_t k = 0; k < rank; ++k)
           for (int64_t j = 0; j < vh.columns; ++j) vh(k, j) /= spectrum.values[static_cast<size_t>(k)];
         product<T>(constant(vh.part(0, 0, rank, vh.columns).transposed()),
@@ -270,25 +269,25 @@ void least_squares(const Tensor& x, const Tensor& rank, const Tensor& s, const T
       Spectrum<T> spectrum;
       std::vector<T> right_memory, middle_memory, memory;
       const int64_t columns = x.shape[-1];
-      const Block<T> right = detail::contiguous(right_memory, b.shape[-2], columns),
-                     middle = detail::contiguous(middle_memory, s.shape[-1], columns),
-                     result = detail::contiguous(memory, x.shape[-2], columns);
+      const MatrixBlock<T> right = detail::contiguous(right_memory, b.shape[-2], columns),
+                           middle = detail::contiguous(middle_memory, s.shape[-1], columns),
+                           result = detail::contiguous(memory, x.shape[-2], columns);
       for (int64_t i = begin; i < end; ++i) {
         if (!spectrum(as[i])) {
           failure.note(i, 0);
           continue;
         }
         const int64_t count = spectrum.rank(tolerance);
-        const Block<T>&u = spectrum.u, &vh = spectrum.vh;
+        const MatrixBlock<T>&u = spectrum.u, &vh = spectrum.vh;
         detail::assign(right, bs[i]);
-        const Block<T> used = middle.part(0, 0, count, columns);
+        const MatrixBlock<T> used = middle.part(0, 0, count, columns);
         product<T>(constant(u.part(0, 0, u.rows, count).transposed()), constant(right), used, true);
         for (int64_t k = 0; k < count; ++k)
           for (int64_t j = 0; j < columns; ++j) used(k, j) /= spectrum.values[static_cast<size_t>(k)];
         product<T>(constant(vh.part(0, 0, count, vh.columns).transposed()), constant(used), result, true);
         detail::assign(xs[i], constant(result));
         *ranks[i].data = count;
-        const Block<T> to = ss[i];
+        const MatrixBlock<T> to = ss[i];
         for (int64_t k = 0; k < to.rows; ++k) to(k, 0) = spectrum.values[static_cast<size_t>(k)];
       }
     });
@@ -305,10 +304,10 @@ void matrix_exp(const Tensor& y, const Tensor& a) {
     const Stack<const T> as(a, 2, batch);
     each_item(batch, 10 * n * n * n, [&](int64_t begin, int64_t end) {
       Exponential exponential(a.shape[-1]);
-      const Block<double>& work = exponential.argument();
+      const MatrixBlock<double>& work = exponential.argument();
       for (int64_t i = begin; i < end; ++i) {
-        const Block<const T> from = as[i];
-        const Block<T> to = ys[i];
+        const MatrixBlock<const T> from = as[i];
+        const MatrixBlock<T> to = ys[i];
         for (int64_t r = 0; r < work.rows; ++r)
           for (int64_t c = 0; c < work.columns; ++c) work(r, c) = static_cast<double>(from(r, c));
         exponential();

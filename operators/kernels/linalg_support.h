@@ -17,14 +17,14 @@ std::string at_item(int64_t item, const Shape& batch);
 void refuse_divergent(const FirstFailure& failure, const Shape& batch, const char* op);
 
 template <class T>
-void assign(const Block<T>& to, const Block<const T>& from) {
+void assign(const MatrixBlock<T>& to, const MatrixBlock<const T>& from) {
   for (int64_t i = 0; i < to.rows; ++i)
     for (int64_t j = 0; j < to.columns; ++j) to(i, j) = from(i, j);
 }
 
 /// Returns a matrix of contiguous rows in `memory`, which must not grow afterwards.
 template <class T>
-Block<T> contiguous(std::vector<T>& memory, int64_t rows, int64_t columns) {
+MatrixBlock<T> contiguous(std::vector<T>& memory, int64_t rows, int64_t columns) {
   memory.resize(static_cast<size_t>(rows * columns));
   return {memory.data(), rows, columns, columns, 1};
 }

@@ -34,8 +34,8 @@ class Stack {
     first_.columns = core > 1 ? x.shape[r + 1] : 1;
     first_.column_stride = core > 1 ? x.strides[r + 1] : 1;
   }
-  Block<T> operator[](int64_t i) const {
-    Block<T> item = first_;
+  MatrixBlock<T> operator[](int64_t i) const {
+    MatrixBlock<T> item = first_;
     item.data += place_of(i, batch_, strides_);
     return item;
   }
@@ -43,7 +43,7 @@ class Stack {
  private:
   Shape batch_;
   Strides strides_;
-  Block<T> first_;
+  MatrixBlock<T> first_;
 };
 
 /// Calls body(begin, end) for pieces of the stack. `work`: the operations of one item.

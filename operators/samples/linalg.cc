@@ -51,9 +51,9 @@ std::vector<Sample> samples_any() {
 
 std::vector<Sample> samples_cholesky() {
   const NDArray a = positive_matrix();
-  return {{{numbers_as_matrices()}, TriangleAttrs{}, "(2, 1, 1)"},
-          {{a}, TriangleAttrs{}, "(3, 3)", false},
-          {{stack({a, a * 2})}, TriangleAttrs{true}, "upper of (2, 3, 3)", false}};
+  return {{{numbers_as_matrices()}, SymmetricAttrs{}, "(2, 1, 1)"},
+          {{a}, SymmetricAttrs{}, "(3, 3)", false},
+          {{stack({a, a * 2})}, SymmetricAttrs{true}, "upper of (2, 3, 3)", false}};
 }
 
 std::vector<Sample> samples_qr() {

@@ -16,6 +16,7 @@ const detail::SampleTable& sample_table() {
     detail::add_distance_samples(all);
     detail::add_elementwise_binary_samples(all);
     detail::add_elementwise_unary_samples(all);
+    detail::add_fft_samples(all);
     detail::add_fill_ops_samples(all);
     detail::add_indexing_samples(all);
     detail::add_linalg_samples(all);

@@ -20,6 +20,7 @@ void add_ctc_samples(SampleTable& table);
 void add_distance_samples(SampleTable& table);
 void add_elementwise_binary_samples(SampleTable& table);
 void add_elementwise_unary_samples(SampleTable& table);
+void add_fft_samples(SampleTable& table);
 void add_fill_ops_samples(SampleTable& table);
 void add_indexing_samples(SampleTable& table);
 void add_linalg_samples(SampleTable& table);

@@ -35,7 +35,7 @@ NDArray well_conditioned(const Shape& shape, DType dtype, uint64_t seed = 1) {
   const int64_t n = shape.back();
   return numbers(shape, dtype, seed) + identity(n, dtype) * (2 * std::sqrt(static_cast<double>(n)) + 1);
 }
-NDArray positive(const Shape& shape, DType dtype, uint64_t seed = 1) {
+NDArray positive_definite(const Shape& shape, DType dtype, uint64_t seed = 1) {
   const NDArray x = numbers(shape, dtype, seed);
   return matmul(x, turned(x)) + identity(shape.back(), dtype);
 }
@@ -66,7 +66,7 @@ TEST(Linalg, SolutionsTimesTheMatrixAreTheRightSide) {
       expect_equal(b.select(1, 0), matmul(a, linalg::solve(a, b.select(1, 0))), "solve for a vector");
       expect_equal(identity(n, dtype), matmul(a, linalg::inv(a)), "inv");
       expect_equal(b, matmul(a, linalg::lu_solve(linalg::lu_factor(a), b)), "lu_solve");
-      const NDArray p = positive({n, n}, dtype);
+      const NDArray p = positive_definite({n, n}, dtype);
       for (const bool upper : {false, true}) {
         const NDArray l = linalg::cholesky(p, upper);
         expect_equal(p, upper ? matmul(turned(l), l) : matmul(l, turned(l)), "cholesky");
@@ -85,7 +85,7 @@ TEST(Linalg, SolutionsTimesTheMatrixAreTheRightSide) {
             "triangular with a diagonal of 1");
       }
     }
-    const NDArray p = positive({2, 6, 6}, dtype);
+    const NDArray p = positive_definite({2, 6, 6}, dtype);
     expect_equal(identity(6, dtype).broadcast_to({2, 6, 6}),
                  matmul(p, linalg::cholesky_inverse(linalg::cholesky(p))), "cholesky_inverse", 10);
   });
@@ -106,7 +106,7 @@ TEST(Linalg, StacksBroadcastAndHaveTheBitsOfEachMatrix) {
 }
 
 TEST(Linalg, EveryLayoutGivesTheSameBits) {
-  const NDArray x = well_conditioned({2, 20, 20}, f64), p = positive({2, 20, 20}, f64);
+  const NDArray x = well_conditioned({2, 20, 20}, f64), p = positive_definite({2, 20, 20}, f64);
   const auto bits = [](const NDArray& a, const NDArray& b) {
     std::vector<Values> all;
     for (const NDArray& y :
@@ -261,11 +261,12 @@ TEST(Linalg, EighGivesTheMatrixBackAndReadsOneTriangle) {
         expect_equal(sort(w), w, "the order", 0);
         expect_equal(w, linalg::eigvalsh(read, upper), "eigvalsh");
         expect_signs(v, "the signs of v");
-        expect_equal(linalg::cholesky(positive(shape, dtype), upper),
-                     linalg::cholesky(upper ? where(triu(ones(shape)) > 0, positive(shape, dtype), garbage)
-                                            : where(tril(ones(shape)) > 0, positive(shape, dtype), garbage),
-                                      upper),
-                     "cholesky", 0);
+        expect_equal(
+            linalg::cholesky(positive_definite(shape, dtype), upper),
+            linalg::cholesky(upper ? where(triu(ones(shape)) > 0, positive_definite(shape, dtype), garbage)
+                                   : where(tril(ones(shape)) > 0, positive_definite(shape, dtype), garbage),
+                             upper),
+            "cholesky", 0);
       }
     }
   });
@@ -343,7 +344,7 @@ TEST(Linalg, ErrorsNameTheOperatorAndTheMatrix) {
   t[{0, 1, 2, 2}] = 0;
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { linalg::solve_triangular(t, b).wait(); }),
                        "diagonal element 2 is 0 (matrix (0, 1) of a stack of shape (2, 3))"));
-  NDArray p = positive({3, 5, 5}, f32);
+  NDArray p = positive_definite({3, 5, 5}, f32);
   p[{2, 3, 3}] = -1;
   const std::string text = error_of<InvalidArgument>([&] { linalg::cholesky(p).wait(); });
   EXPECT_TRUE(contains(text, "[linalg_cholesky] expected positive definite matrices")) << text;

@@ -51,6 +51,19 @@ TEST_F(ComingFrom, Making) {
   EXPECT_EQ((std::vector<int64_t>{1, 1}), values<int64_t>(drawn));
 }
 
+TEST_F(ComingFrom, LinearAlgebraAndSpectra) {
+  NDArray a = array({1.f, 2.f}), m = array({{2.f, 0.f}, {0.f, 4.f}});
+  NDArray sol = linalg::solve(m, a);
+  EXPECT_EQ((Values{0.5, 0.5}), values(sol));
+  auto [u, sv, vh] = linalg::svd(x);
+  EXPECT_EQ((Shape{2, 2}), u.shape());
+  EXPECT_EQ((Shape{2}), sv.shape());
+  EXPECT_EQ((Shape{3, 3}), vh.shape());
+  NDArray spectrum = fft::rfft(x);
+  EXPECT_EQ((Shape{2, 2, 2}), spectrum.shape());
+  EXPECT_EQ(9, fft::real(spectrum)[0][0].item<float>());
+}
+
 TEST_F(ComingFrom, Looking) {
   Shape s = x.shape();
   DType t = x.dtype();
