@@ -26,6 +26,9 @@ struct Entry {
 Entry entry_of(const OpCase& c) {
   static const std::map<std::string, Entry> others = {
       {"sgemm", {"matmul", {}}},
+      {"solve", {"linalg_solve", {}}},
+      {"cholesky", {"linalg_cholesky", {}}},
+      {"svdvals", {"linalg_svdvals", {}}},
       {"softmax", {"softmax", {{"axis", int64_t{-1}}}}},
       {"log_softmax", {"log_softmax", {{"axis", int64_t{-1}}}}},
       {"cumsum", {"cumsum", {{"axis", int64_t{0}}}}},
@@ -42,7 +45,16 @@ NDArray rows(const OpCase& c, uint32_t seed) {
   return input(c, seed).reshape({c.elements / kOpColumns, kOpColumns});
 }
 
+// A matrix whose diagonal dominates; symmetric for the Cholesky decomposition.
+NDArray matrix(const OpCase& c) {
+  const NDArray x = input(c, 1).reshape({c.side, c.side});
+  return x + x.transpose() + 4 * static_cast<double>(c.side) * mx::eye(c.side);
+}
+
 std::vector<NDArray> inputs_of(const OpCase& c) {
+  if (c.op == "solve") return {matrix(c), input(c, 2).reshape({c.side, c.side})};
+  if (c.op == "cholesky" || c.op == "svdvals") return {matrix(c)};
+  if (c.op == "rfft") return {input(c, 1).reshape({c.elements / c.side, c.side})};
   if (c.op == "sgemm") return {input(c, 1).reshape({c.side, c.side}), input(c, 2).reshape({c.side, c.side})};
   if (c.op == "add" || c.op == "mul" || c.op == "mse_loss" || c.op == "huber_loss" ||
       c.op == "bce_with_logits")

@@ -133,6 +133,19 @@ OpCall matrix(const OpCase& c) {
   return nullptr;
 }
 
+OpCall linear_algebra(const OpCase& c) {
+  if (c.op == "rfft") {
+    const Tensor lines = filled({c.elements / c.side, c.side}, 1);
+    return [=] { at::fft_rfft(lines); };
+  }
+  if (c.op != "solve" && c.op != "cholesky" && c.op != "svdvals") return nullptr;
+  const Tensor x = filled({c.side, c.side}, 1), b = filled({c.side, c.side}, 2);
+  const Tensor a = x + x.t() + 4 * static_cast<double>(c.side) * at::eye(c.side);
+  if (c.op == "solve") return [=] { at::linalg_solve(a, b); };
+  if (c.op == "cholesky") return [=] { at::linalg_cholesky(a); };
+  return [=] { at::linalg_svdvals(a); };
+}
+
 // The optimiser needs a gradient at the parameter, so this case runs outside inference mode, as training
 // does.
 OpCall adam(const OpCase& c) {
@@ -148,7 +161,7 @@ OpCall adam(const OpCase& c) {
 
 OpCall prepare(const OpCase& c, int) {
   if (c.op == "adam") return adam(c);
-  for (const auto& make : {elementwise, reduction_or_scan, loss, rows, normalisation, matrix}) {
+  for (const auto& make : {elementwise, reduction_or_scan, loss, rows, normalisation, matrix, linear_algebra}) {
     const OpCall call = make(c);
     if (!call) continue;
     return [call] {

@@ -6,6 +6,11 @@
 //                 bytes that the operation must read and write, once.
 //   sgemm_<n>     c = a b with square float32 matrices, row-major; 2 n^3 operations.
 //
+//   solve_<n> cholesky_<n> svdvals_<n>    square float32 matrices; a right side of n columns; 8/3 n^3, n^3 /
+//   3
+//                 and 4 n^3 operations
+//   rfft_<n>      rows of n float32, 64Ki in all; 5/2 log2(n) operations per number
+//
 //   add mul            c = a + b, c = a * b
 //   relu exp tanh sigmoid
 //   sum max argmax     of the whole operand
@@ -27,6 +32,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mx::bench {
@@ -88,6 +94,18 @@ inline std::vector<OpCase> op_cases() {
   for (const int64_t n : {16, 64, 256, 1024, 2048}) {
     const double side = static_cast<double>(n);
     cases.push_back({"sgemm_" + std::to_string(n), "sgemm", n * n, n, 2 * side * side * side, "GFLOP/s"});
+  }
+  for (const int64_t n : {16, 256, 1024}) {
+    const double cube = std::pow(static_cast<double>(n), 3);
+    for (const auto& [op, factor] : {std::pair("solve", 8. / 3), std::pair("cholesky", 1. / 3)})
+      cases.push_back({std::string(op) + '_' + std::to_string(n), op, n * n, n, factor * cube, "GFLOP/s"});
+    if (n < 1024) cases.push_back({"svdvals_" + std::to_string(n), "svdvals", n * n, n, 4 * cube, "GFLOP/s"});
+  }
+  for (const int64_t n : {64, 1024, 1000, 65536}) {
+    const int64_t rows = 65536 / n;
+    const auto elements = static_cast<double>(rows * n);
+    cases.push_back({"rfft_" + std::to_string(n), "rfft", rows * n, n,
+                     2.5 * elements * std::log2(static_cast<double>(n)), "GFLOP/s"});
   }
   for (const Op& op : ops) {
     for (const Size& size : sizes) {
