@@ -30,7 +30,7 @@ ORDER = [
     ["optim"],
     ["executor", "kvstore", "nn/data", "nn/metric"],
     ["nn"],
-    ["nn/train"],
+    ["nn/training"],
     ["examples", "mxrun"],
 ]
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}
@@ -42,7 +42,7 @@ LIBRARY_LAYER = {
     "operator_samples": "operators",
     "data": "nn/data",
     "metric": "nn/metric",
-    "train": "nn/train",
+    "training": "nn/training",
 }
 
 # Folders of tests/ that may include every layer.

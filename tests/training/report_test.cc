@@ -1,5 +1,5 @@
 // Pictures of curves.
-#include "nn/train/report.h"
+#include "nn/training/report.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 #include "tests/ndarray/io_temp.h"
 #include "tests/support/errors.h"
 
-namespace mx::train {
+namespace mx::training {
 namespace {
 
 using test::contains;
@@ -95,4 +95,4 @@ TEST(History, WritesAPage) {
 }
 
 }  // namespace
-}  // namespace mx::train
+}  // namespace mx::training

@@ -1,6 +1,6 @@
 // EventWriter: writes curves, histograms and images for TensorBoard.
 //
-//   train::EventWriter events("runs/first");
+//   training::EventWriter events("runs/first");
 //   events.add_scalar("loss", loss, step);
 //   events.add_histogram("fc1.weight", net.parameter("fc1.weight"), step);
 //   events.add_image("digit", image, step);    // f32 in [0, 1], (height, width) or (channels, height, width)
@@ -22,7 +22,7 @@
 
 #include "ndarray/ndarray.h"
 
-namespace mx::train {
+namespace mx::training {
 
 struct EventWriterOptions {
   double wall_time = 0;  ///< seconds since 1970 of all events; 0: the time at which they are written
@@ -69,4 +69,4 @@ uint32_t crc32c(const std::string& bytes);
 uint32_t masked_crc32c(const std::string& bytes);
 }  // namespace detail
 
-}  // namespace mx::train
+}  // namespace mx::training

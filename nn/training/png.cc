@@ -1,10 +1,10 @@
-#include "nn/train/png.h"
+#include "nn/training/png.h"
 
 #include <zlib.h>
 
 #include "engine/base/check.h"
 
-namespace mx::train::detail {
+namespace mx::training::detail {
 namespace {
 
 void put_u32(std::string& to, uint32_t value) {
@@ -48,4 +48,4 @@ std::string encode_png(const std::vector<uint8_t>& pixels, int64_t height, int64
   return file;
 }
 
-}  // namespace mx::train::detail
+}  // namespace mx::training::detail

@@ -1,4 +1,4 @@
-#include "nn/train/progress_bar.h"
+#include "nn/training/progress_bar.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 
 #include "engine/base/check.h"
 
-namespace mx::train {
+namespace mx::training {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -111,4 +111,4 @@ int64_t ProgressBar::done() const {
   return done_;
 }
 
-}  // namespace mx::train
+}  // namespace mx::training

@@ -1,4 +1,4 @@
-#include "nn/train/early_stopping.h"
+#include "nn/training/early_stopping.h"
 
 #include <limits>
 #include <vector>
@@ -7,7 +7,7 @@
 #include "optim/detail/dictionary.h"
 #include "optim/detail/problems.h"
 
-namespace mx::train {
+namespace mx::training {
 
 EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options, std::source_location where)
     : options_(options),
@@ -48,4 +48,4 @@ void EarlyStopping::load_state_dict(const NamedArrays& state, std::source_locati
   values_ = loaded[3].item<int64_t>();
 }
 
-}  // namespace mx::train
+}  // namespace mx::training

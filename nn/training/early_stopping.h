@@ -1,6 +1,6 @@
 // EarlyStopping: ends a training when a value stops improving.
 //
-//   train::EarlyStopping stopping({.patience = 5});
+//   training::EarlyStopping stopping({.patience = 5});
 //   for (epochs) {
 //     ...
 //     if (stopping.stop(validation_loss)) break;
@@ -16,7 +16,7 @@
 #include "ndarray/attrs.h"
 #include "ndarray/save.h"
 
-namespace mx::train {
+namespace mx::training {
 
 struct EarlyStoppingOptions {
   IntArg patience = 10;   ///< so many values in a row may fail to improve; at least 0
@@ -50,4 +50,4 @@ class EarlyStopping {
   int64_t best_at_ = -1, bad_ = 0, values_ = 0;
 };
 
-}  // namespace mx::train
+}  // namespace mx::training

@@ -1,4 +1,4 @@
-#include "nn/train/search.h"
+#include "nn/training/search.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,7 +11,7 @@
 #include "operators/kernels/philox.h"
 #include "operators/random.h"
 
-namespace mx::train {
+namespace mx::training {
 namespace {
 
 constexpr uint32_t kSearchStream = 0x5EA4C4;  // separates these random numbers from those of operators
@@ -239,4 +239,4 @@ SearchResult successive_halving(const SearchSpace& space, const Objective& objec
   }
 }
 
-}  // namespace mx::train
+}  // namespace mx::training

@@ -1,5 +1,5 @@
 // Searches of hyper-parameters: reproducible, whatever the number of threads.
-#include "nn/train/search.h"
+#include "nn/training/search.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 #include "operators/reduce.h"
 #include "tests/support/errors.h"
 
-namespace mx::train {
+namespace mx::training {
 namespace {
 
 using test::contains;
@@ -161,4 +161,4 @@ TEST(Search, WhatIsWrongIsSaid) {
 }
 
 }  // namespace
-}  // namespace mx::train
+}  // namespace mx::training

@@ -1,4 +1,4 @@
-#include "nn/train/report.h"
+#include "nn/training/report.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "engine/base/check.h"
 #include "ndarray/io/atomic_file.h"
 
-namespace mx::train {
+namespace mx::training {
 namespace {
 
 constexpr double kWidth = 720, kHeight = 360, kLeft = 80, kTop = 30, kRight = 20, kBottom = 40;
@@ -162,4 +162,4 @@ void History::write_html(const std::string& path, const std::string& title) cons
   write_file(path, out.str());
 }
 
-}  // namespace mx::train
+}  // namespace mx::training

@@ -1,6 +1,6 @@
 // ProgressBar: shows how far a long loop is.
 //
-//   train::ProgressBar bar(batches, {.text = "epoch 3"});
+//   training::ProgressBar bar(batches, {.text = "epoch 3"});
 //   for (...) {
 //     ...
 //     bar.advance();
@@ -23,7 +23,7 @@
 
 #include "ndarray/attrs.h"
 
-namespace mx::train {
+namespace mx::training {
 
 struct ProgressBarOptions {
   std::string text{};              ///< at the beginning of the line
@@ -64,4 +64,4 @@ class ProgressBar {
   std::vector<std::pair<std::string, double>> notes_;
 };
 
-}  // namespace mx::train
+}  // namespace mx::training

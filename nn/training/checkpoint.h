@@ -1,6 +1,6 @@
 // Checkpoint: everything that a training run needs to continue, in one file.
 //
-//   train::Checkpoint checkpoint;
+//   training::Checkpoint checkpoint;
 //   checkpoint.add("model", net).add("optimizer", opt).add("schedule", schedule);
 //   checkpoint.add("loader", loader).add_random().add("epoch", epoch);
 //   checkpoint.set("options", "lr=0.1 batch=64");    // must be equal when the run is resumed
@@ -34,7 +34,7 @@
 #include "ndarray/save.h"
 #include "nn/data/loader.h"
 
-namespace mx::train {
+namespace mx::training {
 
 class Checkpoint {
  public:
@@ -91,4 +91,4 @@ class Checkpoint {
   FileMetadata texts_;
 };
 
-}  // namespace mx::train
+}  // namespace mx::training

@@ -1,8 +1,8 @@
 // Search of hyper-parameters: random search, grid search, successive halving.
 //
-//   train::SearchSpace space;
+//   training::SearchSpace space;
 //   space.log_uniform("lr", 1e-4, 1).uniform("momentum", 0, 0.99).choice("name", {"sgd", "adam"});
-//   const auto result = train::random_search(space, [](const train::Trial& trial) {
+//   const auto result = training::random_search(space, [](const training::Trial& trial) {
 //     return validation_loss(std::get<double>(trial.values.at("lr")), ...);
 //   }, {.trials = 50, .seed = 1, .parallel = 4});
 //   std::cout << result.best().score << '\n';
@@ -24,7 +24,7 @@
 
 #include "ndarray/attrs.h"
 
-namespace mx::train {
+namespace mx::training {
 
 /// Names with the values that they may have. The functions throw InvalidArgument for an empty range and for a
 /// name that exists.
@@ -110,4 +110,4 @@ SearchResult successive_halving(const SearchSpace& space, const Objective& objec
                                 const HalvingOptions& options = {},
                                 std::source_location where = std::source_location::current());
 
-}  // namespace mx::train
+}  // namespace mx::training

@@ -12,8 +12,8 @@
 #include "nn/data/dataset.h"
 #include "nn/data/loader.h"
 #include "nn/nn.h"
-#include "nn/train/checkpoint.h"
-#include "nn/train/early_stopping.h"
+#include "nn/training/checkpoint.h"
+#include "nn/training/early_stopping.h"
 #include "operators/random.h"
 #include "optim/adaptive.h"
 #include "optim/averages.h"
@@ -21,7 +21,7 @@
 #include "tests/ndarray/io_temp.h"
 #include "tests/support/errors.h"
 
-namespace mx::train {
+namespace mx::training {
 namespace {
 
 using test::contains;
@@ -164,4 +164,4 @@ TEST(EarlyStopping, StopsAfterItsPatience) {
 }
 
 }  // namespace
-}  // namespace mx::train
+}  // namespace mx::training

@@ -1,6 +1,6 @@
 // History: numbers over the steps of a run, and a page of their curves.
 //
-//   train::History history;
+//   training::History history;
 //   history.add("loss", step, loss);
 //   history.add("accuracy", step, accuracy);
 //   history.write_html("run.html", "first run");   // one picture for each name
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace mx::train {
+namespace mx::training {
 
 class History {
  public:
@@ -38,4 +38,4 @@ class History {
   std::vector<std::pair<std::string, Curve>> curves_;
 };
 
-}  // namespace mx::train
+}  // namespace mx::training

@@ -1,5 +1,5 @@
 // Progress bars, on a terminal and in a file.
-#include "nn/train/progress_bar.h"
+#include "nn/training/progress_bar.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "engine/base/error.h"
 #include "tests/support/errors.h"
 
-namespace mx::train {
+namespace mx::training {
 namespace {
 
 using test::contains;
@@ -87,4 +87,4 @@ TEST(ProgressBar, CountsWithoutATotalAndFromManyThreads) {
 }
 
 }  // namespace
-}  // namespace mx::train
+}  // namespace mx::training

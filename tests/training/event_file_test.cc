@@ -1,5 +1,5 @@
 // Event files for TensorBoard, decoded by code that shares nothing with the writer.
-#include "nn/train/event_file.h"
+#include "nn/training/event_file.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -14,7 +14,7 @@
 #include "tests/ndarray/io_temp.h"
 #include "tests/support/errors.h"
 
-namespace mx::train {
+namespace mx::training {
 namespace {
 
 using test::error_of;
@@ -185,4 +185,4 @@ TEST(EventFile, AFolderThatCannotBeMadeIsAnError) {
 }
 
 }  // namespace
-}  // namespace mx::train
+}  // namespace mx::training

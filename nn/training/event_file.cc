@@ -1,4 +1,4 @@
-#include "nn/train/event_file.h"
+#include "nn/training/event_file.h"
 
 #include <unistd.h>
 
@@ -15,9 +15,9 @@
 
 #include "engine/base/check.h"
 #include "ndarray/io/io_error.h"
-#include "nn/train/png.h"
+#include "nn/training/png.h"
 
-namespace mx::train {
+namespace mx::training {
 namespace {
 
 // The wire format of protocol buffers: a key (number of the field and kind), then the value.
@@ -209,4 +209,4 @@ void EventWriter::flush() {
   if (std::fflush(file_) != 0) throw FileError("write", path_, errno, "");
 }
 
-}  // namespace mx::train
+}  // namespace mx::training

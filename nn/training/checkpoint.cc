@@ -1,4 +1,4 @@
-#include "nn/train/checkpoint.h"
+#include "nn/training/checkpoint.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,7 +10,7 @@
 #include "ndarray/grad_mode.h"
 #include "operators/random.h"
 
-namespace mx::train {
+namespace mx::training {
 namespace {
 
 constexpr const char* kFormat = "mxrun checkpoint 1";
@@ -177,4 +177,4 @@ bool Checkpoint::load_if_exists(const std::string& path, std::source_location wh
   return true;
 }
 
-}  // namespace mx::train
+}  // namespace mx::training
