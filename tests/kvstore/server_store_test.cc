@@ -261,6 +261,30 @@ TEST(ServerStore, WorkersWithDifferentShapesAreNamed) {
   EXPECT_EQ(named, 2);
 }
 
+// A server updates as a program does that uses the optimiser itself.
+TEST(ServerStore, EveryRegisteredOptimizerRunsOnServers) {
+  for (const std::string& name : optim::optimizer_names()) {
+    const NDArray start = arange(40).to(f32) / 10.0;
+    const NDArray expected = start.clone();
+    const auto direct = optim::make_optimizer(name, {}, {expected});
+    if (!direct->elementwise()) continue;
+    ServerCluster cluster(1, 2);
+    const auto compare = [&](KVStore& kv) {
+      kv.set_optimizer(name, {});
+      kv.init("w", start);
+      const NDArray out = zeros({40});
+      for (int step = 0; step < 3; ++step) {
+        const NDArray gradient = (start - 2.0) * (step == 1 ? -1.0 : 1.0);
+        direct->step({gradient});
+        kv.push("w", gradient);
+      }
+      kv.pull("w", out);
+      EXPECT_EQ(expected.to_vector<float>(), out.to_vector<float>()) << name;
+    };
+    cluster.run_or_throw("dist_sync", compare, {.cut_bytes = 64});  // pieces on both servers
+  }
+}
+
 TEST(ServerStore, ErrorsKeepTheirTypes) {
   ServerCluster cluster(2, 1);
   cluster.run_or_throw("dist_sync", [&](KVStore& kv) {

@@ -13,6 +13,7 @@
 #include "nn/nn.h"
 #include "nn/trainer.h"
 #include "operators/operators.h"
+#include "optim/adaptive.h"
 #include "optim/direct.h"
 #include "tests/kvstore/rank_threads.h"
 #include "tests/support/errors.h"
@@ -81,7 +82,9 @@ Outcome one_process(const nn::OptimizerChoice& choice, int parts, DType type = f
 
 const std::vector<nn::OptimizerChoice>& choices() {
   static const std::vector<nn::OptimizerChoice> all = {
-      optim::SGDOptions{.lr = 0.3, .momentum = 0.9, .weight_decay = 0.01}, optim::AdamWOptions{.lr = 0.05}};
+      optim::SGDOptions{.lr = 0.3, .momentum = 0.9, .weight_decay = 0.01}, optim::AdamWOptions{.lr = 0.05},
+      optim::RMSpropOptions{.momentum = 0.5, .centered = true},
+      optim::AdagradOptions{.initial_accumulator_value = 0.5}};
   return all;
 }
 
