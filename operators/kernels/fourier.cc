@@ -8,12 +8,12 @@
 #include <numbers>
 #include <utility>
 
+#include "operators/kernels/fourier_stages.h"
 #include "operators/kernels/matrix_stack.h"
 
 namespace mx::kernels {
 namespace {
 
-constexpr int64_t kLargestPrime = 31;
 constexpr size_t kKeptPlans = 16;
 // Longer plans are not kept, so that they do not hold memory.
 constexpr int64_t kLongestKept = 1 << 20;
@@ -27,15 +27,15 @@ Number root_of(int64_t k, int64_t half) {
   return {std::cos(angle), std::sin(angle)};
 }
 
-/// exp(-2 pi i k / n) for all k < n: products of two tables of about sqrt(n) numbers in long double.
-void fill_roots(ComplexLists& roots, int64_t n) {
-  roots.resize(n);
-  const auto step = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
+/// exp(-pi i k / half) for all k < count: products of two tables of about sqrt(count) numbers in long double.
+void fill_roots(ComplexLists& roots, int64_t count, int64_t half) {
+  roots.resize(count);
+  const auto step = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(count))));
   std::vector<Number> fine;
-  for (int64_t k = 0; k < step; ++k) fine.push_back(root_of(2 * k, n));
-  for (int64_t begin = 0; begin < n; begin += step) {
-    const Number coarse = root_of(2 * begin, n);
-    for (int64_t k = begin; k < std::min(n, begin + step); ++k) {
+  for (int64_t k = 0; k < step; ++k) fine.push_back(root_of(k, half));
+  for (int64_t begin = 0; begin < count; begin += step) {
+    const Number coarse = root_of(begin, half);
+    for (int64_t k = begin; k < std::min(count, begin + step); ++k) {
       const Number root = coarse * fine[static_cast<size_t>(k - begin)];
       roots.re[static_cast<size_t>(k)] = static_cast<double>(root.real());
       roots.im[static_cast<size_t>(k)] = static_cast<double>(root.imag());
@@ -43,109 +43,9 @@ void fill_roots(ComplexLists& roots, int64_t n) {
   }
 }
 
-/// The numbers of one stage. Element (r, q, k) of the input is at r + s (q + m k), that of the output at
-/// r + s (p q + k), for r < s, q < m, k < p.
-struct Stage {
-  const double *xr, *xi;
-  double *yr, *yi;
-  int64_t s, m, p;
-  const double *wr, *wi;  // the roots of unity of the whole length, n = s m p
-
-  struct Root {
-    double re, im;
-  };
-  Root root(int64_t k) const { return {wr[k], wi[k]}; }
-};
-
-void radix2(const Stage& t) {
-  for (int64_t q = 0; q < t.m; ++q) {
-    const auto [wr, wi] = t.root(q * t.s);
-    const int64_t a = t.s * q, b = t.s * (q + t.m), y = t.s * 2 * q;
-    for (int64_t r = 0; r < t.s; ++r) {
-      const double ar = t.xr[a + r], ai = t.xi[a + r], br = t.xr[b + r], bi = t.xi[b + r];
-      const double dr = ar - br, di = ai - bi;
-      t.yr[y + r] = ar + br;
-      t.yi[y + r] = ai + bi;
-      t.yr[y + t.s + r] = dr * wr - di * wi;
-      t.yi[y + t.s + r] = dr * wi + di * wr;
-    }
-  }
-}
-
-void radix4(const Stage& t) {
-  for (int64_t q = 0; q < t.m; ++q) {
-    const auto w1 = t.root(q * t.s), w2 = t.root(2 * q * t.s), w3 = t.root(3 * q * t.s);
-    const int64_t x = t.s * q, step = t.s * t.m, y = t.s * 4 * q;
-    for (int64_t r = 0; r < t.s; ++r) {
-      const int64_t a = x + r, b = a + step, c = b + step, d = c + step;
-      const double sr = t.xr[a] + t.xr[c], si = t.xi[a] + t.xi[c];
-      const double tr = t.xr[a] - t.xr[c], ti = t.xi[a] - t.xi[c];
-      const double ur = t.xr[b] + t.xr[d], ui = t.xi[b] + t.xi[d];
-      // -i (b - d)
-      const double vr = t.xi[b] - t.xi[d], vi = t.xr[d] - t.xr[b];
-      const double r1 = tr + vr, i1 = ti + vi, r2 = sr - ur, i2 = si - ui, r3 = tr - vr, i3 = ti - vi;
-      const int64_t o = y + r;
-      t.yr[o] = sr + ur;
-      t.yi[o] = si + ui;
-      t.yr[o + t.s] = r1 * w1.re - i1 * w1.im;
-      t.yi[o + t.s] = r1 * w1.im + i1 * w1.re;
-      t.yr[o + 2 * t.s] = r2 * w2.re - i2 * w2.im;
-      t.yi[o + 2 * t.s] = r2 * w2.im + i2 * w2.re;
-      t.yr[o + 3 * t.s] = r3 * w3.re - i3 * w3.im;
-      t.yi[o + 3 * t.s] = r3 * w3.im + i3 * w3.re;
-    }
-  }
-}
-
-/// Odd factors: the sums and differences of elements k and p - k are used twice.
-void radix_odd(const Stage& t) {
-  const int64_t p = t.p, half = p / 2, whole = t.s * t.m;
-  double cosine[kLargestPrime], sine[kLargestPrime];
-  for (int64_t k = 0; k < p; ++k) {
-    cosine[k] = t.wr[k * whole];
-    sine[k] = t.wi[k * whole];
-  }
-  for (int64_t q = 0; q < t.m; ++q) {
-    Stage::Root w[kLargestPrime];
-    for (int64_t j = 0; j < p; ++j) w[j] = t.root(q * j * t.s);
-    for (int64_t r = 0; r < t.s; ++r) {
-      const int64_t x = t.s * q + r, o = t.s * p * q + r;
-      double plus_re[kLargestPrime], plus_im[kLargestPrime], minus_re[kLargestPrime], minus_im[kLargestPrime];
-      const double first_re = t.xr[x], first_im = t.xi[x];
-      double sum_re = first_re, sum_im = first_im;
-      for (int64_t k = 1; k <= half; ++k) {
-        const int64_t a = x + whole * k, b = x + whole * (p - k);
-        plus_re[k] = t.xr[a] + t.xr[b];
-        plus_im[k] = t.xi[a] + t.xi[b];
-        minus_re[k] = t.xr[a] - t.xr[b];
-        minus_im[k] = t.xi[a] - t.xi[b];
-        sum_re += plus_re[k];
-        sum_im += plus_im[k];
-      }
-      t.yr[o] = sum_re;
-      t.yi[o] = sum_im;
-      for (int64_t j = 1; j <= half; ++j) {
-        double re = first_re, im = first_im, turned_re = 0, turned_im = 0;
-        for (int64_t k = 1, at = j; k <= half; ++k, at = at + j < p ? at + j : at + j - p) {
-          re += plus_re[k] * cosine[at];
-          im += plus_im[k] * cosine[at];
-          turned_re -= minus_im[k] * sine[at];
-          turned_im += minus_re[k] * sine[at];
-        }
-        const double ar = re + turned_re, ai = im + turned_im, br = re - turned_re, bi = im - turned_im;
-        const int64_t oa = o + t.s * j, ob = o + t.s * (p - j);
-        t.yr[oa] = ar * w[j].re - ai * w[j].im;
-        t.yi[oa] = ar * w[j].im + ai * w[j].re;
-        t.yr[ob] = br * w[p - j].re - bi * w[p - j].im;
-        t.yi[ob] = br * w[p - j].im + bi * w[p - j].re;
-      }
-    }
-  }
-}
-
 std::vector<int64_t> factors_of(int64_t n) {
   std::vector<int64_t> factors;
-  for (int64_t p = 4; p <= kLargestPrime && n > 1; p = p == 4 ? 2 : p == 2 ? 3 : p + 2)
+  for (int64_t p = 4; p <= detail::kLargestRadix && n > 1; p = p == 4 ? 2 : p == 2 ? 3 : p + 2)
     while (n % p == 0) {
       factors.push_back(p);
       n /= p;
@@ -181,24 +81,43 @@ struct Lines {
   }
 };
 
-/// Calls body(plan's work, line) for all lines.
-template <class Body>
-void each_line(const Lines& lines, int64_t n, const Body& body) {
+// Lines that are transformed together, so that vectors have their numbers side by side, unless they are so
+// long that they would not fit the second-level cache.
+constexpr int64_t kLanes = 8;
+constexpr int64_t kLongestTogether = 2048;
+
+/// Calls load(work, line, lane) and store(work, line, lane) for all lines, before and after their transform.
+/// `n`: the length of the plan.
+template <class Load, class Store>
+void each_line(const Lines& lines, int64_t n, const Load& load, const Store& store) {
   if (lines.count == 0) return;
   const std::shared_ptr<const FourierPlan> plan = fourier_plan(n);
   const double size = static_cast<double>(n);
+  const int64_t most = n <= kLongestTogether ? kLanes : 1;
   detail::each_item(lines.batch, 8 * size * (1 + std::log2(size)), [&](int64_t begin, int64_t end) {
     FourierPlan::Work work;
-    plan->prepare(work);
-    for (int64_t i = begin; i < end; ++i) body(*plan, work, i);
+    for (int64_t first = begin; first < end; first += most) {
+      const int64_t lanes = std::min(most, end - first);
+      plan->prepare(work, lanes);
+      for (int64_t l = 0; l < lanes; ++l) load(*plan, work, first + l, l);
+      plan->run(work);
+      for (int64_t l = 0; l < lanes; ++l) store(*plan, work, first + l, l);
+    }
   });
 }
 
 }  // namespace
 
 FourierPlan::FourierPlan(int64_t n) : n_(n), factors_(factors_of(n)) {
+  fill_roots(half_roots_, n + 1, n);
   if (!factors_.empty() || n == 1) {
-    fill_roots(roots_, n);
+    fill_roots(roots_, 2 * n, n);
+    // Every second one, so that the numbers of both tables agree.
+    for (size_t k = 0; k < static_cast<size_t>(n); ++k) {
+      roots_.re[k] = roots_.re[2 * k];
+      roots_.im[k] = roots_.im[2 * k];
+    }
+    roots_.resize(n);
     return;
   }
   int64_t size = 1;
@@ -221,32 +140,31 @@ FourierPlan::FourierPlan(int64_t n) : n_(n), factors_(factors_of(n)) {
     }
   ComplexLists other;
   other.resize(size);
-  long_->run_factors(chirp_transform_, other);
+  long_->run_factors(chirp_transform_, other, 1);
 }
 
-void FourierPlan::prepare(Work& work) const {
-  work.data.resize(n_);
-  if (long_ == nullptr) return work.other.resize(n_);
-  work.long_data.resize(long_->n_);
-  work.long_other.resize(long_->n_);
+void FourierPlan::prepare(Work& work, int64_t lanes) const {
+  work.lanes = lanes;
+  work.data.resize(n_ * lanes);
+  if (long_ == nullptr) return work.other.resize(n_ * lanes);
+  work.long_data.resize(long_->n_ * lanes);
+  work.long_other.resize(long_->n_ * lanes);
 }
 
 void FourierPlan::run(Work& work) const {
   if (long_ == nullptr) {
-    run_factors(work.data, work.other);
+    run_factors(work.data, work.other, work.lanes);
   } else {
     run_convolution(work);
   }
 }
 
-void FourierPlan::run_factors(ComplexLists& data, ComplexLists& other) const {
+void FourierPlan::run_factors(ComplexLists& data, ComplexLists& other, int64_t lanes) const {
   ComplexLists *from = &data, *to = &other;
   int64_t done = 1;
   for (const int64_t p : factors_) {
-    const Stage stage{
-        from->re.data(),  from->im.data(), to->re.data(), to->im.data(), done, n_ / (done * p), p,
-        roots_.re.data(), roots_.im.data()};
-    p == 4 ? radix4(stage) : p == 2 ? radix2(stage) : radix_odd(stage);
+    detail::run_stage({from->re.data(), from->im.data(), to->re.data(), to->im.data(), done, n_ / (done * p),
+                       p, lanes, roots_.re.data(), roots_.im.data()});
     done *= p;
     std::swap(from, to);
   }
@@ -257,28 +175,33 @@ void FourierPlan::run_factors(ComplexLists& data, ComplexLists& other) const {
 // (x[j] c[j]) / c[k - j], a convolution.
 void FourierPlan::run_convolution(Work& work) const {
   ComplexLists &x = work.data, &wide = work.long_data;
-  const auto n = static_cast<size_t>(n_), size = static_cast<size_t>(long_->n_);
-  for (size_t k = 0; k < n; ++k) {
-    wide.re[k] = x.re[k] * chirp_.re[k] - x.im[k] * chirp_.im[k];
-    wide.im[k] = x.re[k] * chirp_.im[k] + x.im[k] * chirp_.re[k];
-  }
-  std::fill(wide.re.begin() + n_, wide.re.end(), 0.);
-  std::fill(wide.im.begin() + n_, wide.im.end(), 0.);
-  long_->run_factors(wide, work.long_other);
+  const auto n = static_cast<size_t>(n_), size = static_cast<size_t>(long_->n_),
+             lanes = static_cast<size_t>(work.lanes);
+  for (size_t k = 0; k < n; ++k)
+    for (size_t i = k * lanes; i < (k + 1) * lanes; ++i) {
+      wide.re[i] = x.re[i] * chirp_.re[k] - x.im[i] * chirp_.im[k];
+      wide.im[i] = x.re[i] * chirp_.im[k] + x.im[i] * chirp_.re[k];
+    }
+  std::fill(wide.re.begin() + n_ * work.lanes, wide.re.end(), 0.);
+  std::fill(wide.im.begin() + n_ * work.lanes, wide.im.end(), 0.);
+  long_->run_factors(wide, work.long_other, work.lanes);
   // The inverse transform is the transform with real and imaginary parts exchanged, before and after.
   const double scale = 1 / static_cast<double>(size);
   for (size_t k = 0; k < size; ++k) {
-    const double re = wide.re[k], im = wide.im[k], cr = chirp_transform_.re[k] * scale,
-                 ci = chirp_transform_.im[k] * scale;
-    wide.im[k] = re * cr - im * ci;
-    wide.re[k] = re * ci + im * cr;
+    const double cr = chirp_transform_.re[k] * scale, ci = chirp_transform_.im[k] * scale;
+    for (size_t i = k * lanes; i < (k + 1) * lanes; ++i) {
+      const double re = wide.re[i], im = wide.im[i];
+      wide.im[i] = re * cr - im * ci;
+      wide.re[i] = re * ci + im * cr;
+    }
   }
-  long_->run_factors(wide, work.long_other);
-  for (size_t k = 0; k < n; ++k) {
-    const double re = wide.im[k], im = wide.re[k];
-    x.re[k] = re * chirp_.re[k] - im * chirp_.im[k];
-    x.im[k] = re * chirp_.im[k] + im * chirp_.re[k];
-  }
+  long_->run_factors(wide, work.long_other, work.lanes);
+  for (size_t k = 0; k < n; ++k)
+    for (size_t i = k * lanes; i < (k + 1) * lanes; ++i) {
+      const double re = wide.im[i], im = wide.re[i];
+      x.re[i] = re * chirp_.re[k] - im * chirp_.im[k];
+      x.im[i] = re * chirp_.im[k] + im * chirp_.re[k];
+    }
 }
 
 std::shared_ptr<const FourierPlan> fourier_plan(int64_t n) {
@@ -308,69 +231,118 @@ void fourier(const Tensor& y, const Tensor& x, int axis, bool inverse, double sc
   detail::visit_real(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Lines from(x, axis, true), to(y, axis, true);
-    each_line(to, to.size, [&](const FourierPlan& plan, FourierPlan::Work& work, int64_t i) {
-      const T* const in = from.line<T>(i);
-      T* const out = to.line<T>(i);
-      std::vector<double>&re = inverse ? work.data.im : work.data.re,
-      &im = inverse ? work.data.re : work.data.im;
-      for (int64_t k = 0; k < from.size; ++k) {
-        re[static_cast<size_t>(k)] = static_cast<double>(in[k * from.step]);
-        im[static_cast<size_t>(k)] = static_cast<double>(in[k * from.step + from.part]);
-      }
-      plan.run(work);
-      for (int64_t k = 0; k < to.size; ++k) {
-        out[k * to.step] = static_cast<T>(re[static_cast<size_t>(k)] * scale);
-        out[k * to.step + to.part] = static_cast<T>(im[static_cast<size_t>(k)] * scale);
-      }
-    });
+    // With real and imaginary parts exchanged, before and after, the exponent has the other sign.
+    const auto re = inverse ? &ComplexLists::im : &ComplexLists::re,
+               im = inverse ? &ComplexLists::re : &ComplexLists::im;
+    each_line(
+        to, to.size,
+        [&](const FourierPlan&, FourierPlan::Work& work, int64_t line, int64_t lane) {
+          const T* const in = from.line<T>(line);
+          double *const r = (work.data.*re).data() + lane, *const j = (work.data.*im).data() + lane;
+          for (int64_t k = 0; k < from.size; ++k) {
+            r[k * work.lanes] = static_cast<double>(in[k * from.step]);
+            j[k * work.lanes] = static_cast<double>(in[k * from.step + from.part]);
+          }
+        },
+        [&](const FourierPlan&, FourierPlan::Work& work, int64_t line, int64_t lane) {
+          T* const out = to.line<T>(line);
+          const double *const r = (work.data.*re).data() + lane, *const j = (work.data.*im).data() + lane;
+          for (int64_t k = 0; k < to.size; ++k) {
+            out[k * to.step] = static_cast<T>(r[k * work.lanes] * scale);
+            out[k * to.step + to.part] = static_cast<T>(j[k * work.lanes] * scale);
+          }
+        });
   });
 }
 
+// An even number n of real numbers is transformed as n / 2 complex ones, whose parts are the numbers at even
+// and at odd positions. With e and o, the transforms of the two, z = e + i o, and z[-k]* = e[k] - i o[k]:
+// y[k] = e[k] + w^k o[k] with w = exp(-2 pi i / n).
 void fourier_of_real(const Tensor& y, const Tensor& x, int axis, double scale) {
   detail::visit_real(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Lines from(x, axis, false), to(y, axis, true);
-    each_line(to, from.size, [&](const FourierPlan& plan, FourierPlan::Work& work, int64_t i) {
-      const T* const in = from.line<T>(i);
-      T* const out = to.line<T>(i);
-      ComplexLists& data = work.data;
-      for (int64_t k = 0; k < from.size; ++k) {
-        data.re[static_cast<size_t>(k)] = static_cast<double>(in[k * from.step]);
-        data.im[static_cast<size_t>(k)] = 0;
-      }
-      plan.run(work);
-      for (int64_t k = 0; k < to.size; ++k) {
-        out[k * to.step] = static_cast<T>(data.re[static_cast<size_t>(k)] * scale);
-        // The numbers that are their own conjugates are real, whatever was rounded.
-        const bool real = k == 0 || 2 * k == from.size;
-        out[k * to.step + to.part] = real ? T(0) : static_cast<T>(data.im[static_cast<size_t>(k)] * scale);
-      }
-    });
+    const int64_t n = from.size, pair = n % 2 == 0 ? 2 : 1, length = n / pair;
+    each_line(
+        to, length,
+        [&](const FourierPlan&, FourierPlan::Work& work, int64_t line, int64_t lane) {
+          const T* const in = from.line<T>(line);
+          double *const re = work.data.re.data() + lane, *const im = work.data.im.data() + lane;
+          for (int64_t k = 0; k < length; ++k) {
+            re[k * work.lanes] = static_cast<double>(in[pair * k * from.step]);
+            im[k * work.lanes] = pair == 2 ? static_cast<double>(in[(2 * k + 1) * from.step]) : 0;
+          }
+        },
+        [&](const FourierPlan& plan, FourierPlan::Work& work, int64_t line, int64_t lane) {
+          T* const out = to.line<T>(line);
+          const double *const re = work.data.re.data() + lane, *const im = work.data.im.data() + lane;
+          const auto set = [&](int64_t k, double r, double j) {
+            out[k * to.step] = static_cast<T>(r * scale);
+            out[k * to.step + to.part] = static_cast<T>(j * scale);
+          };
+          if (pair == 1) {
+            for (int64_t k = 0; k < to.size; ++k) set(k, re[k * work.lanes], k == 0 ? 0 : im[k * work.lanes]);
+            return;
+          }
+          const ComplexLists& roots = plan.half_roots();
+          set(0, re[0] + im[0], 0);
+          set(length, re[0] - im[0], 0);
+          for (int64_t k = 1; k < length; ++k) {
+            const int64_t a = k * work.lanes, b = (length - k) * work.lanes;
+            const double er = (re[a] + re[b]) / 2, ei = (im[a] - im[b]) / 2, o_r = (im[a] + im[b]) / 2,
+                         oi = (re[b] - re[a]) / 2, wr = roots.re[static_cast<size_t>(k)],
+                         wi = roots.im[static_cast<size_t>(k)];
+            set(k, er + (wr * o_r - wi * oi), ei + (wr * oi + wi * o_r));
+          }
+        });
   });
 }
 
+// The same backwards: z[k] = 2 e[k] + 2 i o[k], with 2 e[k] = x[k] + x[-k]* and 2 o[k] = (x[k] - x[-k]*) /
+// w^k.
 void fourier_to_real(const Tensor& y, const Tensor& x, int axis, double scale) {
   detail::visit_real(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Lines from(x, axis, true), to(y, axis, false);
-    const int64_t n = to.size;
-    each_line(to, n, [&](const FourierPlan& plan, FourierPlan::Work& work, int64_t i) {
-      const T* const in = from.line<T>(i);
-      T* const out = to.line<T>(i);
-      // Exchanged, for the other sign of the exponent.
-      std::vector<double>&re = work.data.im, &im = work.data.re;
-      for (int64_t k = 0; k <= n / 2; ++k) {
-        const double r = static_cast<double>(in[k * from.step]),
-                     j = k == 0 || 2 * k == n ? 0 : static_cast<double>(in[k * from.step + from.part]);
-        re[static_cast<size_t>(k)] = r;
-        im[static_cast<size_t>(k)] = j;
-        if (k == 0) continue;
-        re[static_cast<size_t>(n - k)] = r;
-        im[static_cast<size_t>(n - k)] = 2 * k == n ? 0 : -j;
-      }
-      plan.run(work);
-      for (int64_t k = 0; k < n; ++k) out[k * to.step] = static_cast<T>(re[static_cast<size_t>(k)] * scale);
-    });
+    const int64_t n = to.size, pair = n % 2 == 0 ? 2 : 1, length = n / pair;
+    each_line(
+        to, length,
+        [&](const FourierPlan& plan, FourierPlan::Work& work, int64_t line, int64_t lane) {
+          const T* const in = from.line<T>(line);
+          // Exchanged, for the other sign of the exponent.
+          double *const re = work.data.im.data() + lane, *const im = work.data.re.data() + lane;
+          const auto real = [&](int64_t k) { return static_cast<double>(in[k * from.step]); };
+          const auto imaginary = [&](int64_t k) {
+            return k == 0 || 2 * k == n ? 0. : static_cast<double>(in[k * from.step + from.part]);
+          };
+          if (pair == 1) {
+            re[0] = real(0);
+            im[0] = 0;
+            for (int64_t k = 1; k <= n / 2; ++k) {
+              const int64_t a = k * work.lanes, b = (n - k) * work.lanes;
+              re[a] = re[b] = real(k);
+              im[a] = imaginary(k);
+              im[b] = -im[a];
+            }
+            return;
+          }
+          const ComplexLists& roots = plan.half_roots();
+          for (int64_t k = 0; k < length; ++k) {
+            const double ar = real(k), ai = imaginary(k), br = real(length - k), bi = -imaginary(length - k);
+            const double dr = ar - br, di = ai - bi, wr = roots.re[static_cast<size_t>(k)],
+                         wi = -roots.im[static_cast<size_t>(k)];
+            re[k * work.lanes] = ar + br - (dr * wi + di * wr);
+            im[k * work.lanes] = ai + bi + (dr * wr - di * wi);
+          }
+        },
+        [&](const FourierPlan&, FourierPlan::Work& work, int64_t line, int64_t lane) {
+          T* const out = to.line<T>(line);
+          const double *const re = work.data.im.data() + lane, *const im = work.data.re.data() + lane;
+          for (int64_t k = 0; k < length; ++k) {
+            out[pair * k * to.step] = static_cast<T>(re[k * work.lanes] * scale);
+            if (pair == 2) out[(2 * k + 1) * to.step] = static_cast<T>(im[k * work.lanes] * scale);
+          }
+        });
   });
 }
 

@@ -32,22 +32,26 @@ class FourierPlan {
   /// Precondition: n > 0.
   explicit FourierPlan(int64_t n);
 
-  /// Memory of one thread. data: the numbers to transform, then the result.
+  /// Memory of one thread for `lanes` transforms at once. data: number k of transform l is at k * lanes + l.
   struct Work {
+    int64_t lanes = 1;
     ComplexLists data, other, long_data, long_other;
   };
-  void prepare(Work& work) const;
-  /// Replaces work.data, of n numbers, by y[k] = sum of x[j] exp(-2 pi i j k / n).
+  void prepare(Work& work, int64_t lanes) const;
+  /// Replaces work.data by y[k] = sum of x[j] exp(-2 pi i j k / n). The bits of a transform do not depend on
+  /// the others.
   void run(Work& work) const;
   int64_t size() const { return n_; }
+  /// exp(-pi i k / n) for k <= n, for real transforms of 2 n numbers.
+  const ComplexLists& half_roots() const { return half_roots_; }
 
  private:
-  void run_factors(ComplexLists& data, ComplexLists& other) const;
+  void run_factors(ComplexLists& data, ComplexLists& other, int64_t lanes) const;
   void run_convolution(Work& work) const;
 
   int64_t n_;
   std::vector<int64_t> factors_;             // empty for a convolution
-  ComplexLists roots_;                       // exp(-2 pi i k / n)
+  ComplexLists roots_, half_roots_;          // roots_: exp(-2 pi i k / n)
   std::shared_ptr<const FourierPlan> long_;  // the plan of the convolution
   ComplexLists chirp_, chirp_transform_;
 };
