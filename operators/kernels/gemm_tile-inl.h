@@ -54,35 +54,32 @@ struct TileCall {
   bool bias;
 };
 
-/// Computes C = alpha * A B + beta * C + bias for `Rows` rows and `Vectors` vectors of columns. Rows of B are
-/// b_ks elements apart. Reads C only if beta is not 0.
-template <class T, int Rows, int Vectors>
-void tile(const TileCall<T>& call, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, int64_t b_ks,
-          T* HWY_RESTRICT c, const T* HWY_RESTRICT bias) {
+/// A source of a tile's operand B: rows at a constant distance.
+template <class T>
+struct EvenRows {
+  const T* at;
+  int64_t step;
+
+  HWY_INLINE hn::Vec<Lanes<T>> load(int v) const { return hn::LoadU(Lanes<T>(), at + v * kLanes<T>); }
+  HWY_INLINE void prefetch(int v) const { hwy::Prefetch(at + 8 * step + v * kLanes<T>); }
+  HWY_INLINE void next() { at += step; }
+};
+
+/// Adds the products of A and B for `Rows` rows and `Vectors` vectors of columns to `sum`, which must be
+/// zero. `source` supplies the rows of B: load(v) returns vector v of the current row, prefetch(v) fetches
+/// that of a later row, and next() goes to the next row.
+template <class T, int Rows, int Vectors, class Source>
+HWY_INLINE void add_products(int64_t depth, const T* HWY_RESTRICT a, int64_t a_rs, int64_t a_ks,
+                             Source source, hn::Vec<Lanes<T>> (&sum)[Rows][Vectors]) {
   const Lanes<T> d;
   using Vec = hn::Vec<Lanes<T>>;
-  constexpr int kL = kLanes<T>;
   // Three rows share a base register: an address can scale the row stride by 0, 1 or 2.
   constexpr int kBases = (Rows + 2) / 3;
-  const int64_t a_rs = call.a_rs, a_ks = call.a_ks;
   const T* base[kBases];
   for (int g = 0; g < kBases; ++g) base[g] = a + 3 * g * a_rs;
-  Vec sum[Rows][Vectors];
-  // Unrolled early; otherwise the compiler would keep the sums in memory before and after the loop.
-#  pragma GCC unroll 16
-  for (int i = 0; i < Rows; ++i)
-#  pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) sum[i][v] = hn::Zero(d);
-
-      // C is needed at the end of the loop, B a few steps ahead. The hardware prefetcher does not help,
-      // because each row starts a new stream.
-#  pragma GCC unroll 16
-  for (int i = 0; i < Rows; ++i)
-#  pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) hwy::Prefetch(c + i * call.c_rs + v * kL);
-  for (int64_t k = call.k; k > 0; --k) {
+  for (int64_t k = depth; k > 0; --k) {
     Vec row[Vectors];
-    for (int v = 0; v < Vectors; ++v) row[v] = hn::LoadU(d, b + v * kL);
+    for (int v = 0; v < Vectors; ++v) row[v] = source.load(v);
 #  pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
       const Vec element = hn::Set(d, base[i / 3][(i % 3) * a_rs]);
@@ -94,10 +91,33 @@ void tile(const TileCall<T>& call, const T* HWY_RESTRICT a, const T* HWY_RESTRIC
         }
       }
     }
-    for (int v = 0; v < Vectors; ++v) hwy::Prefetch(b + 8 * b_ks + v * kL);
-    b += b_ks;
+    // The hardware prefetcher does not help, because each row starts a new stream.
+    for (int v = 0; v < Vectors; ++v) source.prefetch(v);
+    source.next();
     for (int g = 0; g < kBases; ++g) base[g] += a_ks;
   }
+}
+
+/// Computes C = alpha * A B + beta * C + bias for `Rows` rows and `Vectors` vectors of columns. Rows of B are
+/// b_ks elements apart. Reads C only if beta is not 0.
+template <class T, int Rows, int Vectors>
+void tile(const TileCall<T>& call, const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, int64_t b_ks,
+          T* HWY_RESTRICT c, const T* HWY_RESTRICT bias) {
+  const Lanes<T> d;
+  using Vec = hn::Vec<Lanes<T>>;
+  constexpr int kL = kLanes<T>;
+  Vec sum[Rows][Vectors];
+  // Unrolled early; otherwise the compiler would keep the sums in memory before and after the loop.
+#  pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i)
+#  pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) sum[i][v] = hn::Zero(d);
+      // C is needed at the end of the loop.
+#  pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i)
+#  pragma GCC unroll 2
+    for (int v = 0; v < Vectors; ++v) hwy::Prefetch(c + i * call.c_rs + v * kL);
+  add_products<T, Rows, Vectors>(call.k, a, call.a_rs, call.a_ks, EvenRows<T>{b, b_ks}, sum);
 
   const Vec alpha = hn::Set(d, call.alpha), beta = hn::Set(d, call.beta);
 #  pragma GCC unroll 16

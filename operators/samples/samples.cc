@@ -13,6 +13,7 @@ const detail::SampleTable& sample_table() {
     detail::add_attention_samples(all);
     detail::add_cast_samples(all);
     detail::add_ctc_samples(all);
+    detail::add_convolution_samples(all);
     detail::add_distance_samples(all);
     detail::add_elementwise_binary_samples(all);
     detail::add_elementwise_unary_samples(all);
@@ -25,6 +26,7 @@ const detail::SampleTable& sample_table() {
     detail::add_matmul_samples(all);
     detail::add_norm_samples(all);
     detail::add_polygamma_samples(all);
+    detail::add_pooling_samples(all);
     detail::add_random_samples(all);
     detail::add_reduce_samples(all);
     detail::add_scan_samples(all);
