@@ -331,9 +331,15 @@ requires kIsModule<M> M Module::add(const std::string& name, const M& module) {
 ///
 /// Hooks see the arrays among the arguments and among the results (nn/detail/call_arrays.h says where they
 /// are looked for). A braced list has no type of its own, so write `attend(q, k, Mask{...})`.
-template <class Self>
-class ModuleOf : public Module {
+///
+/// Modules that share code derive from a Base, whose constructor gets the arguments.
+template <class Self, class Base = Module>
+class ModuleOf : public Base {
  public:
+  ModuleOf() = default;
+  template <class... Args>
+  requires(sizeof...(Args) > 1) explicit ModuleOf(Args&&... args) : Base(std::forward<Args>(args)...) {}
+
   /// Calls forward(x), as Module::operator() does.
   template <class S = Self>
   auto operator()(const NDArray& x, std::source_location where = std::source_location::current()) const {
@@ -382,20 +388,20 @@ class ModuleOf : public Module {
     Self& me = static_cast<Self&>(const_cast<ModuleOf&>(*this));
     using Result = std::decay_t<decltype(me.forward(std::forward<Args>(args)...))>;
     std::optional<Result> result;
-    if (!observed()) {
-      enter([&] { result.emplace(me.forward(std::forward<Args>(args)...)); }, where);
+    if (!this->observed()) {
+      this->enter([&] { result.emplace(me.forward(std::forward<Args>(args)...)); }, where);
       return std::move(*result);
     }
     std::tuple<detail::Kept<Args>...> kept(std::forward<Args>(args)...);
-    const std::vector<NDArray> outputs = run(
+    const std::vector<NDArray> outputs = this->run(
         detail::arrays_of(kept),
         [&](std::span<const NDArray> inputs) {
-          detail::set_arrays(kept, inputs, type_name(), "inputs after the pre-hooks");
+          detail::set_arrays(kept, inputs, this->type_name(), "inputs after the pre-hooks");
           std::apply([&](auto&... values) { result.emplace(me.forward(values...)); }, kept);
           return detail::arrays_of(*result);
         },
         where);
-    detail::set_arrays(*result, outputs, type_name(), "outputs after the hooks");
+    detail::set_arrays(*result, outputs, this->type_name(), "outputs after the hooks");
     return std::move(*result);
   }
 };

@@ -3,6 +3,7 @@
 
 #include "nn/activations.h"
 #include "nn/containers.h"
+#include "nn/convolution.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/init.h"
@@ -11,5 +12,7 @@
 #include "nn/module.h"
 #include "nn/more_losses.h"
 #include "nn/norm.h"
+#include "nn/pooling.h"
+#include "nn/resize_layers.h"
 #include "nn/shape_layers.h"
 #include "nn/trainer.h"

@@ -65,7 +65,7 @@ AllreduceSystem mx_hosts(const std::string& name, bool memory, comm::Order order
             return [=](int rank) {
               std::vector<comm::TcpPeer> peers;
               for (comm::Fd& socket : (*all)[static_cast<size_t>(rank)])
-                peers.push_back({socket.release(), peers.size() < (*hosts)[0].members.size() ? "a" : "b"});
+                peers.push_back({std::move(socket), peers.size() < (*hosts)[0].members.size() ? "a" : "b"});
               auto transport = std::make_unique<comm::TcpTransport>(rank, std::move(peers));
               const Host& host = (*hosts)[rank < (ranks + 1) / 2 ? 0 : 1];
               const int size = static_cast<int>(host.members.size());

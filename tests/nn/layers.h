@@ -95,6 +95,77 @@ inline std::vector<LayerCase> layer_cases() {
       {"RMSNorm", [] { return nn::RMSNorm(6); }, x},
       {"GroupNorm", [] { return nn::GroupNorm(2, 6); }, {2, 6, 2}},
       {"LocalResponseNorm", [] { return nn::LocalResponseNorm(3); }, {2, 4, 2}},
+      {"Conv1d", [] { return nn::Conv1d(2, 3, 3, {.stride = 2, .padding = 1}); }, {2, 2, 7}},
+      {"Conv2d",
+       [] {
+         return nn::Conv2d(2, 4, {3, 2}, {.padding = {1, 0}, .groups = 2});
+       },
+       {2, 2, 4, 5}},
+      {"Conv2d same", [] { return nn::Conv2d(2, 3, 2, {.padding = "same", .bias = false}); }, {2, 2, 3, 4}},
+      {"Conv2d reflect",
+       [] { return nn::Conv2d(1, 2, 3, {.padding = 1, .padding_mode = "reflect"}); },
+       {2, 1, 3, 4}},
+      {"Conv3d",
+       [] {
+         return nn::Conv3d(1, 2, 2, {.dilation = {1, 2, 1}});
+       },
+       {2, 1, 2, 3, 3}},
+      {"ConvTranspose1d",
+       [] { return nn::ConvTranspose1d(2, 3, 3, {.stride = 2, .output_padding = 1}); },
+       {2, 2, 4}},
+      {"ConvTranspose2d",
+       [] { return nn::ConvTranspose2d(2, 4, 3, {.padding = 1, .groups = 2}); },
+       {2, 2, 3, 4}},
+      {"ConvTranspose3d",
+       [] { return nn::ConvTranspose3d(1, 2, 2, {.stride = 2, .bias = false}); },
+       {2, 1, 2, 2, 2}},
+      {"MaxPool1d", [] { return nn::MaxPool1d(2); }, {2, 3, 6}},
+      {"MaxPool2d",
+       [] {
+         return nn::MaxPool2d({3, 2}, {.stride = 2, .padding = 1});
+       },
+       {2, 2, 5, 4}},
+      {"MaxPool3d", [] { return nn::MaxPool3d(2); }, {2, 1, 2, 4, 2}},
+      {"AvgPool1d", [] { return nn::AvgPool1d(3, {.stride = 1, .padding = 1}); }, {2, 3, 6}},
+      {"AvgPool2d",
+       [] { return nn::AvgPool2d(2, {.ceil_mode = true, .count_include_pad = false}); },
+       {2, 2, 5, 4}},
+      {"AvgPool3d", [] { return nn::AvgPool3d(2); }, {2, 1, 2, 4, 2}},
+      {"AdaptiveAvgPool1d", [] { return nn::AdaptiveAvgPool1d(3); }, {2, 2, 5}},
+      {"AdaptiveAvgPool2d",
+       [] {
+         return nn::AdaptiveAvgPool2d({2, 3});
+       },
+       {2, 2, 5, 4}},
+      {"AdaptiveAvgPool3d", [] { return nn::AdaptiveAvgPool3d(1); }, {2, 1, 2, 4, 2}},
+      {"AdaptiveMaxPool1d", [] { return nn::AdaptiveMaxPool1d(3); }, {2, 2, 5}},
+      {"AdaptiveMaxPool2d",
+       [] {
+         return nn::AdaptiveMaxPool2d({2, 3});
+       },
+       {2, 2, 5, 4}},
+      {"AdaptiveMaxPool3d", [] { return nn::AdaptiveMaxPool3d(1); }, {2, 1, 2, 4, 2}},
+      {"Upsample", [] { return nn::Upsample({.size = 5, .mode = "linear"}); }, {2, 2, 3}},
+      {"PixelShuffle", [] { return nn::PixelShuffle(2); }, {2, 4, 2, 3}},
+      {"PixelUnshuffle", [] { return nn::PixelUnshuffle(2); }, {2, 1, 4, 2}},
+      {"ZeroPad2d", [] { return nn::ZeroPad2d(1); }, {2, 1, 3, 2}},
+      {"ConstantPad2d",
+       [] {
+         return nn::ConstantPad2d({1, 0, 2, 1}, 0.5);
+       },
+       {2, 1, 3, 2}},
+      {"ReflectionPad2d",
+       [] {
+         return nn::ReflectionPad2d({1, 1, 2, 0});
+       },
+       {2, 1, 3, 2}},
+      {"ReplicationPad2d",
+       [] {
+         return nn::ReplicationPad2d({2, 1, 1, 0});
+       },
+       {2, 1, 3, 2}},
+      {"GlobalAvgPool", [] { return nn::GlobalAvgPool(); }, {2, 3, 4, 2}},
+      {"GlobalMaxPool", [] { return nn::GlobalMaxPool(); }, {2, 3, 4, 2}},
   };
   return cases;
 }
