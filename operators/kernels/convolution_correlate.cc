@@ -197,9 +197,9 @@ void Correlator<S, T>::copy_images(int64_t c0, int64_t channels) {
   Spatial first;
   for (size_t a = 0; a < 3; ++a) first[a] = first_[a] * c_.step[a] + p_.patch.low[a];
   for (int64_t n = 0; n < images_; ++n)
-    for (int64_t ch = 0; ch < channels; ++ch)
-      copy_channel(p_.buffer, buffer_ + (n * p_.depth + ch) * p_.buffer.plane,
-                   in_ + n * c_.in.image + (c0 + ch) * c_.in.channel, c_.in.size, c_.in.space, first);
+    copy_channels(p_.buffer, buffer_ + n * p_.depth * p_.buffer.plane,
+                  in_ + n * c_.in.image + c0 * c_.in.channel, c_.in.channel, channels, c_.in.size,
+                  c_.in.space, first);
 }
 
 template <class S, class T>
@@ -288,8 +288,16 @@ void Correlator<S, T>::write() {
   for (int64_t r = 0; r < rows; ++r) {
     const T* const from = sums_ + r * p_.padded_columns();
     S* const to = out_ + (r0 + r) * c_.out.channel;
-    for (size_t i = 0; i < runs_.size(); ++i)
-      write_run(to + runs_[i].to, c_.out.space[2], from + static_cast<int64_t>(i) * run_pitch_, run_length_);
+    for (size_t i = 0; i < runs_.size(); ++i) {
+      const T* const run = from + static_cast<int64_t>(i) * run_pitch_;
+      if constexpr (std::is_same_v<S, T>) {
+        if (c_.out.space[2] == 1) {
+          copy_short(to + runs_[i].to, run, run_length_);
+          continue;
+        }
+      }
+      write_run(to + runs_[i].to, c_.out.space[2], run, run_length_);
+    }
   }
 }
 

@@ -23,7 +23,13 @@ HWY_INLINE void copy_short(T* HWY_RESTRICT to, const S* HWY_RESTRICT from, int64
     const Lanes<T> d;
     int64_t i = 0;
     for (; i + kLanes<T> <= n; i += kLanes<T>) hn::StoreU(hn::LoadU(d, from + i), d, to + i);
+#  if HWY_TARGET <= HWY_AVX3
+    if (i < n)
+      hn::BlendedStore(hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n - i)), d, from + i),
+                       hn::FirstN(d, static_cast<size_t>(n - i)), d, to + i);
+#  else
     for (; i < n; ++i) to[i] = from[i];
+#  endif
   } else {
     read_run(to, from, 1, n);
   }
@@ -44,48 +50,67 @@ HWY_INLINE void copy_every_second(T* HWY_RESTRICT to, const T* HWY_RESTRICT from
   for (; i < n; ++i) to[i] = from[2 * i];
 }
 
-/// Copies the elements first, first + step, .. (n of them) of a row of `size` elements; those outside of the
-/// row are 0.
-template <class T, class S>
-void copy_row(T* HWY_RESTRICT to, const S* row, int64_t space, int64_t size, int64_t first, int64_t step,
-              int64_t n) {
-  const int64_t before = std::clamp<int64_t>(first < 0 ? divide_up(-first, step) : 0, 0, n);
-  const int64_t end = std::clamp<int64_t>(first < size ? divide_up(size - first, step) : 0, before, n);
-  for (int64_t i = 0; i < before; ++i) to[i] = T{0};
-  if (end > before) {
-    const S* const from = row + (first + before * step) * space;
-    if (step * space == 1) {
-      copy_short(to + before, from, end - before);
-    } else if (std::is_same_v<T, S> && step * space == 2) {
-      if constexpr (std::is_same_v<T, S>) copy_every_second(to + before, from, end - before);
-    } else {
-      read_run(to + before, from, step * space, end - before);
-    }
+/// The elements first, first + step, .. (n of them) of a row of an image. Those outside of the row are 0; the
+/// others are [before, end). Made once for many rows, because it takes divisions.
+struct RowPart {
+  int64_t first, step, n, before, end;
+
+  RowPart(int64_t the_first, int64_t the_step, int64_t count, int64_t size)
+      : first(the_first), step(the_step), n(count) {
+    before = std::clamp<int64_t>(first < 0 ? divide_up(-first, step) : 0, 0, n);
+    end = std::clamp<int64_t>(first < size ? divide_up(size - first, step) : 0, before, n);
   }
-  for (int64_t i = end; i < n; ++i) to[i] = T{0};
+};
+
+template <class T, class S>
+HWY_INLINE void copy_row(T* HWY_RESTRICT to, const S* row, int64_t space, const RowPart& part) {
+  for (int64_t i = 0; i < part.before; ++i) to[i] = T{0};
+  for (int64_t i = part.end; i < part.n; ++i) to[i] = T{0};
+  if (part.end <= part.before) return;
+  to += part.before;
+  const int64_t n = part.end - part.before, stride = part.step * space;
+  const S* const from = row + (part.first + part.before * part.step) * space;
+  if constexpr (std::is_same_v<T, S>) {
+    if (stride == 1) return copy_short(to, from, n);
+    if (stride == 2) return copy_every_second(to, from, n);
+  }
+  read_run(to, from, stride, n);
 }
 
-/// Copies one channel of an image to a buffer. `first`: the coordinates of the buffer's first element.
+/// Copies one residue of one channel. `first`: the coordinates of the buffer's first element.
 template <class T, class S>
-void copy_channel(const PatchBuffer& b, T* to, const S* image, const Spatial& size, const Spatial& space,
-                  const Spatial& first) {
-  for (int64_t d = 0; d < b.extent[0]; ++d) {
-    if (!b.used[0][static_cast<size_t>(d % b.step[0])]) continue;
-    for (int64_t h = 0; h < b.extent[1]; ++h) {
-      if (!b.used[1][static_cast<size_t>(h % b.step[1])]) continue;
-      T* const row = to + b.row(d, h);
+void copy_plane(const PatchBuffer& b, T* buffer, const S* image, const Spatial& size, const Spatial& space,
+                const Spatial& first, const RowPart& part) {
+  for (int64_t d = 0, d_residue = 0; d < b.extent[0]; ++d) {
+    const bool d_used = b.used[0][static_cast<size_t>(d_residue)];
+    if (++d_residue == b.step[0]) d_residue = 0;
+    if (!d_used) continue;
+    for (int64_t h = 0, h_residue = 0; h < b.extent[1]; ++h) {
+      const bool h_used = b.used[1][static_cast<size_t>(h_residue)];
+      if (++h_residue == b.step[1]) h_residue = 0;
+      if (!h_used) continue;
+      T* const to = buffer + b.row(d, h);
       const int64_t x0 = first[0] + d, x1 = first[1] + h;
       if (x0 < 0 || x0 >= size[0] || x1 < 0 || x1 >= size[1]) {
-        std::fill_n(row, b.pitch, T{0});
-        continue;
-      }
-      const S* const from = image + x0 * space[0] + x1 * space[1];
-      for (int64_t residue = 0; residue < b.step[2]; ++residue) {
-        const int64_t slot = b.slot[static_cast<size_t>(residue)];
-        if (slot >= 0)
-          copy_row(row + slot * b.run, from, space[2], size[2], first[2] + residue, b.step[2], b.run);
+        for (int64_t i = 0; i < b.run; ++i) to[i] = T{0};
+      } else {
+        copy_row(to, image + x0 * space[0] + x1 * space[1], space[2], part);
       }
     }
+  }
+}
+
+/// Copies channels of an image to a buffer. `first`: the coordinates of the buffer's first element.
+template <class T, class S>
+void copy_channels(const PatchBuffer& b, T* buffer, const S* image, int64_t channel_stride, int64_t channels,
+                   const Spatial& size, const Spatial& space, const Spatial& first) {
+  for (int64_t residue = 0; residue < b.step[2]; ++residue) {
+    const int64_t slot = b.slot[static_cast<size_t>(residue)];
+    if (slot < 0) continue;
+    const RowPart part(first[2] + residue, b.step[2], b.run, size[2]);
+    for (int64_t ch = 0; ch < channels; ++ch)
+      copy_plane(b, buffer + ch * b.plane + slot * b.run, image + ch * channel_stride, size, space, first,
+                 part);
   }
 }
 

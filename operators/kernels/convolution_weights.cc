@@ -176,6 +176,7 @@ class WeightsTask {
 template <class S, class T>
 void WeightsTask<S, T>::transpose_images() {
   const int64_t width = p_.extent[2], pitch = width + kL;
+  const RowPart part(first_[2], 1, width, c_.in.size[2]);
   for (int64_t n = 0; n < part_.images; ++n)
     for (int64_t d = 0; d < p_.extent[0]; ++d)
       for (int64_t h = 0; h < p_.extent[1]; ++h) {
@@ -190,8 +191,7 @@ void WeightsTask<S, T>::transpose_images() {
         for (int64_t ch = 0; ch < channels_; ch += kL) {
           const int64_t count = std::min(kL, channels_ - ch);
           for (int64_t i = 0; i < count; ++i)
-            copy_row(spare_ + i * pitch, row + (ch + i) * c_.in.channel, c_.in.space[2], c_.in.size[2],
-                     first_[2], 1, width);
+            copy_row(spare_ + i * pitch, row + (ch + i) * c_.in.channel, c_.in.space[2], part);
           if (count == kL) {
             transpose_columns(to + ch, channels_, spare_, pitch, width);
           } else {
@@ -258,10 +258,8 @@ void WeightsTask<S, T>::multiply(T* sums) {
 template <class S, class T>
 void WeightsTask<S, T>::add_dots(T* sums) {
   for (int64_t n = 0; n < part_.images; ++n)
-    for (int64_t ch = 0; ch < channels_; ++ch)
-      copy_channel(p_.buffer, x_ + n * image_pitch_ + ch * p_.buffer.plane,
-                   in_ + (part_.image + n) * c_.in.image + ch * c_.in.channel, c_.in.size, c_.in.space,
-                   first_);
+    copy_channels(p_.buffer, x_ + n * image_pitch_, in_ + (part_.image + n) * c_.in.image, c_.in.channel,
+                  channels_, c_.in.size, c_.in.space, first_);
   DotRows rows;
   rows.width = part_.size[2];
   offsets_.clear();
@@ -302,34 +300,41 @@ void WeightsTask<S, T>::add_dots(T* sums) {
     }
 }
 
-/// Adds the regions of all chunks in order, and writes the result.
+/// Adds the regions of all chunks in order to that of the first one, and writes the result.
 template <class S, class T>
-void write_weights(const Correlation& c, const WeightsPlan& p, const T* regions, int64_t index) {
+void write_weights(const Correlation& c, const WeightsPlan& p, T* regions, int64_t index) {
   const int64_t per_chunk = c.groups * p.row_blocks * p.channel_blocks;
   const int64_t channel_block = index % p.channel_blocks, row_block = index / p.channel_blocks % p.row_blocks;
   const int64_t g = index / p.channel_blocks / p.row_blocks;
   const int64_t c0 = channel_block * p.channels, channels = std::min(p.channels, c.channels - c0);
   const int64_t r0 = row_block * p.rows, rows = std::min(p.rows, c.rows - r0);
+  T* const sums = regions + index * p.region;
+  for (int64_t chunk = 1; chunk < p.chunks; ++chunk) {
+    const T* const more = regions + (chunk * per_chunk + index) * p.region;
+    for (int64_t i = 0; i < p.region; ++i) sums[i] += more[i];
+  }
   const Spatial& n = c.taps.count;
-  const int64_t run_taps = p.taps / std::max<int64_t>(p.tap_rows, 1);
+  const int64_t run_taps = p.taps / p.tap_rows;
   constexpr int64_t kL = kLanes<T>;
-  S* const out = static_cast<S*>(c.weights.data) + g * c.weights.group;
+  std::vector<int64_t> from(static_cast<size_t>(p.taps)), to(from);  // of each tap
+  for (int64_t t = 0; t < p.taps; ++t) {
+    const auto i = static_cast<size_t>(t);
+    from[i] = p.dots ? t * kL : t / run_taps * p.rows * p.run_pitch + t % run_taps * channels;
+    to[i] =
+        t / n[2] / n[1] * c.weights.tap[0] + t / n[2] % n[1] * c.weights.tap[1] + t % n[2] * c.weights.tap[2];
+  }
+  S* const out = static_cast<S*>(c.weights.data) + g * c.weights.group + c0 * c.weights.channel;
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t ch = 0; ch < channels; ++ch)
-      for (int64_t t = 0; t < p.taps; ++t) {
-        T sum{0};
-        for (int64_t chunk = 0; chunk < p.chunks; ++chunk) {
-          const T* const region = regions + (chunk * per_chunk + index) * p.region;
-          if (p.dots) {
-            const T* const lanes = region + (r * p.channels * p.taps + ch * p.taps + t) * kL;
-            for (int64_t i = 0; i < kL; ++i) sum += lanes[i];
-          } else {
-            sum += region[(t / run_taps * p.rows + r) * p.run_pitch + t % run_taps * channels + ch];
-          }
-        }
-        out[(r0 + r) * c.weights.row + (c0 + ch) * c.weights.channel + t / n[2] / n[1] * c.weights.tap[0] +
-            t / n[2] % n[1] * c.weights.tap[1] + t % n[2] * c.weights.tap[2]] = narrow<S>(sum);
+    for (int64_t ch = 0; ch < channels; ++ch) {
+      const T* const at = p.dots ? sums + (r * p.channels + ch) * p.taps * kL : sums + r * p.run_pitch + ch;
+      S* const row = out + (r0 + r) * c.weights.row + ch * c.weights.channel;
+      for (size_t t = 0; t < from.size(); ++t) {
+        T sum = at[from[t]];
+        if (p.dots)
+          for (int64_t i = 1; i < kL; ++i) sum += at[from[t] + i];
+        row[to[t]] = narrow<S>(sum);
       }
+    }
 }
 
 template <class S, class T>
