@@ -161,7 +161,8 @@ OpCall adam(const OpCase& c) {
 
 OpCall prepare(const OpCase& c, int) {
   if (c.op == "adam") return adam(c);
-  for (const auto& make : {elementwise, reduction_or_scan, loss, rows, normalisation, matrix, linear_algebra}) {
+  for (const auto& make :
+       {elementwise, reduction_or_scan, loss, rows, normalisation, matrix, linear_algebra}) {
     const OpCall call = make(c);
     if (!call) continue;
     return [call] {

@@ -202,8 +202,8 @@ std::string listen_anywhere(int socket) {
 std::string to_text(const Offer& offer) { return "at " + to_hex(offer.address) + " " + offer.token; }
 
 Offer parse_offer(const std::string& text, const std::string& from) {
-  MX_CHECK(!text.starts_with("none "), CommunicationError,
-           "[shm] no shared memory on ", from, ": ", text.substr(std::min<size_t>(5, text.size())));
+  MX_CHECK(!text.starts_with("none "), CommunicationError, "[shm] no shared memory on ", from, ": ",
+           text.substr(std::min<size_t>(5, text.size())));
   const std::string_view parts = text;
   const size_t space = parts.starts_with("at ") ? parts.find(' ', 3) : std::string_view::npos;
   std::optional<std::string> address;
