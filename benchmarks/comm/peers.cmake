@@ -13,10 +13,12 @@ endif()
 
 set(MPI_CXX_SKIP_MPICXX TRUE)
 find_package(MPI QUIET COMPONENTS CXX)
-if(MPI_CXX_FOUND AND MPIEXEC_EXECUTABLE AND NOT MX_SANITIZE)
+# FindMPI takes srun for MPIEXEC_EXECUTABLE where Slurm is installed.
+find_program(MX_MPIRUN mpirun)
+if(MPI_CXX_FOUND AND MX_MPIRUN AND NOT MX_SANITIZE)
   add_executable(allreduce_bench_mpi comm/allreduce_bench_mpi.cc comm/measure.cc)
   target_link_libraries(allreduce_bench_mpi PRIVATE mx_bench_support MPI::MPI_CXX mx_flags)
-  target_compile_definitions(allreduce_bench PRIVATE MX_BENCH_MPIRUN="${MPIEXEC_EXECUTABLE}")
+  target_compile_definitions(allreduce_bench PRIVATE MX_BENCH_MPIRUN="${MX_MPIRUN}")
   add_dependencies(allreduce_bench allreduce_bench_mpi)
   if(TARGET mx_comm_mpi)
     # What the communicator "mpi" adds to MPI.

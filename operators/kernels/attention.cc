@@ -12,6 +12,7 @@
 #include "operators/scratch.h"
 
 namespace mx::kernels {
+namespace attention_blocks {
 namespace {
 
 constexpr int64_t kRows = 64;   // of q, in a block
@@ -289,14 +290,17 @@ struct Backward {
 };
 
 }  // namespace
+}  // namespace attention_blocks
 
 void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor* mask, const AttentionOptions& options) {
-  const Sizes n = sizes_of(q, k, v);
+  const attention_blocks::Sizes n = attention_blocks::sizes_of(q, k, v);
   if (q.dtype == f64) {
-    Forward<double>{args, y, sums, q, k, v, n, Mask(mask, n, options)}.run();
+    attention_blocks::Forward<double>{args, y, sums, q, k, v, n, attention_blocks::Mask(mask, n, options)}
+        .run();
   } else {
-    Forward<float>{args, y, sums, q, k, v, n, Mask(mask, n, options)}.run();
+    attention_blocks::Forward<float>{args, y, sums, q, k, v, n, attention_blocks::Mask(mask, n, options)}
+        .run();
   }
 }
 
@@ -304,11 +308,15 @@ void attention_backward(const KernelArgs& args, const Tensor& dq, const Tensor& 
                         const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& sums, const Tensor& delta, const Tensor* mask,
                         const AttentionOptions& options) {
-  const Sizes n = sizes_of(q, k, v);
+  const attention_blocks::Sizes n = attention_blocks::sizes_of(q, k, v);
   if (q.dtype == f64) {
-    Backward<double>{args, dq, dk, dv, dy, q, k, v, sums, delta, n, Mask(mask, n, options)}.run();
+    attention_blocks::Backward<double>{args, dq, dk,   dv,    dy, q,
+                                       k,    v,  sums, delta, n,  attention_blocks::Mask(mask, n, options)}
+        .run();
   } else {
-    Backward<float>{args, dq, dk, dv, dy, q, k, v, sums, delta, n, Mask(mask, n, options)}.run();
+    attention_blocks::Backward<float>{args, dq, dk,   dv,    dy, q,
+                                      k,    v,  sums, delta, n,  attention_blocks::Mask(mask, n, options)}
+        .run();
   }
 }
 

@@ -15,7 +15,7 @@ constexpr int64_t kColumns = 1024, kPanelColumns = 512, kMinColumns = 128;
 // Elements of a task's copy of the image, and of its sums.
 constexpr int64_t kBufferElements = 128 << 10, kSumElements = 128 << 10;
 // Multiplications: below the first, one thread is faster than two; a task should have at least the second.
-constexpr double kParallelWork = 4e6, kTaskWork = 1e6;
+constexpr double kConvolutionParallelWork = 4e6, kTaskWork = 1e6;
 
 double work_of(const Correlation& c) {
   return static_cast<double>(c.images) * static_cast<double>(product_of(c.out.size)) *
@@ -139,8 +139,9 @@ CorrelationPlan plan_correlation(const Correlation& c, int64_t lanes, int64_t ti
     divide_columns(c, columns /= 2, p);
   const double work = work_of(c);
   const int threads = parallel_width();
-  const double wanted =
-      work < kParallelWork ? 1 : std::min<double>(threads <= 2 ? threads : 2 * threads, work / kTaskWork);
+  const double wanted = work < kConvolutionParallelWork
+                            ? 1
+                            : std::min<double>(threads <= 2 ? threads : 2 * threads, work / kTaskWork);
   while (true) {
     p.sliver_blocks = divide_up(p.slivers, p.block_slivers);
     if (static_cast<double>(p.tasks(c.groups)) >= wanted) break;

@@ -76,17 +76,17 @@ void check_mask(const Tensor& mask, const Shape& shape, const char* op) {
 enum class Direction : uint8_t { select, scatter };
 
 /// Elements that are collected in a buffer before they are written to the result.
-constexpr int64_t kCollected = 1024;
+constexpr int64_t kCollectedPositions = 1024;
 
 /// packed[0], packed[step], ... = the elements of `spread` where the mask is set. Returns their number. Has
 /// no branch per element, because branch prediction would fail on it.
 template <class T>
 int64_t select_run(T* packed, int64_t step, const T* spread, int64_t spread_step, const bool* mask,
                    int64_t mask_step, int64_t n) {
-  T chosen[kCollected];
+  T chosen[kCollectedPositions];
   int64_t all = 0;
-  for (int64_t done = 0; done < n; done += kCollected) {
-    const int64_t here = std::min(kCollected, n - done);
+  for (int64_t done = 0; done < n; done += kCollectedPositions) {
+    const int64_t here = std::min(kCollectedPositions, n - done);
     int64_t count = 0;
     for (int64_t i = done; i < done + here; ++i) {
       chosen[count] = spread[i * spread_step];

@@ -24,7 +24,7 @@ DType computing_type(UnaryOp op, DType in) {
   return of_floating(op) && !is_floating(in) ? DType::f32 : in;
 }
 
-Row find_row(UnaryOp op, DType computing) {
+Row find_unary_row(UnaryOp op, DType computing) {
   if (of_floating(op)) {
     if (computing == DType::f32) {
       if (const Row row = unary_f32_row(op)) return row;
@@ -36,18 +36,18 @@ Row find_row(UnaryOp op, DType computing) {
   return unary_exact_row(op, computing);
 }
 
-struct Rows {
+struct UnaryRows {
   Row row[kUnaryOps][kDTypes];
-  Rows() {
+  UnaryRows() {
     for (int op = 0; op < kUnaryOps; ++op)
       for (const DType type : kAllDTypes)
         row[op][static_cast<int>(type)] =
-            find_row(static_cast<UnaryOp>(op), computing_type(static_cast<UnaryOp>(op), type));
+            find_unary_row(static_cast<UnaryOp>(op), computing_type(static_cast<UnaryOp>(op), type));
   }
 };
 
 Row row_of(UnaryOp op, DType in) {
-  static const Rows rows;
+  static const UnaryRows rows;
   return rows.row[static_cast<int>(op)][static_cast<int>(in)];
 }
 

@@ -124,6 +124,12 @@ TEST(AttentionOp, NanReachesTheRowsThatSeeIt) {
   for (size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(y[i]), i / 3 == 2) << i;
 }
 
+TEST(AttentionOp, TheExampleOfTheDocuments) {
+  NDArray q = randn({2, 8, 100, 64}), k = randn({2, 2, 100, 64}), v = randn({2, 2, 100, 64});
+  NDArray y = scaled_dot_product_attention(q, k, v, {}, {.causal = true});
+  EXPECT_EQ(y.shape(), (Shape{2, 8, 100, 64}));
+}
+
 TEST(AttentionOp, WrongOperandsAreNamed) {
   const NDArray q = ones({2, 4, 3, 8}), k = ones({2, 4, 5, 8}), v = ones({2, 4, 5, 6});
   const auto refused = [&](const NDArray& a, const NDArray& b, const NDArray& c, const NDArray& mask = {}) {
