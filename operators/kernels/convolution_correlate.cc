@@ -11,51 +11,12 @@
 #include <hwy/foreach_target.h>
 // These must follow foreach_target.h.
 #include "operators/kernels/convolution_image-inl.h"
+#include "operators/kernels/convolution_lanes-inl.h"
+#include "operators/kernels/convolution_pack-inl.h"
 #include "operators/kernels/convolution_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
-
-/// Weights in the order in which tiles read them: for each group, step and row the elements of a step's
-/// channels and taps. Followed by the bias of each row.
-template <class S, class T>
-void pack_weights(const Correlation& c, const CorrelationPlan& p, T* to, T* bias) {
-  constexpr int64_t kRows = 64;
-  const int64_t row_blocks = divide_up(c.rows, kRows);
-  const Spatial& n = c.taps.count;
-  const Weights& w = c.weights;
-  const bool adjacent =
-      w.tap[2] == 1 && (n[1] == 1 || w.tap[1] == n[2]) && (n[0] == 1 || w.tap[0] == n[1] * n[2]);
-  const bool rows_adjacent = adjacent && w.channel == p.taps;
-  const int64_t items = c.groups * p.steps * row_blocks;
-  const int64_t grain = std::max<int64_t>(1, (32 << 10) / std::max<int64_t>(1, p.depth * p.taps * kRows));
-  parallel_for(items, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t block = item % row_blocks, step = item / row_blocks % p.steps,
-                    g = item / row_blocks / p.steps;
-      const int64_t first = step * p.depth, channels = std::min(p.depth, c.channels - first);
-      const int64_t r0 = block * kRows, r1 = std::min(c.rows, r0 + kRows);
-      T* const out = to + (g * p.steps + step) * c.rows * p.k_pitch;
-      const S* const from = static_cast<const S*>(w.data) + g * w.group + first * w.channel;
-      if (rows_adjacent) {
-        for (int64_t r = r0; r < r1; ++r)
-          read_run(out + r * p.k_pitch, from + r * w.row, 1, channels * p.taps);
-        continue;
-      }
-      for (int64_t ch = 0; ch < channels; ++ch) {
-        for (int64_t r = r0; r < r1; ++r) {
-          T* at = out + r * p.k_pitch + ch * p.taps;
-          const S* const tap = from + ch * w.channel + r * w.row;
-          for (int64_t i = 0; i < n[0]; ++i)
-            for (int64_t j = 0; j < n[1]; ++j)
-              for (int64_t k = 0; k < n[2]; ++k)
-                *at++ = widen<T>(tap[i * w.tap[0] + j * w.tap[1] + k * w.tap[2]]);
-        }
-      }
-    }
-  });
-  if (c.bias != nullptr) read_run(bias, static_cast<const S*>(c.bias), c.bias_stride, c.groups * c.rows);
-}
 
 /// A run of adjacent columns of a block: its place in the source of B, and in the result.
 struct ColumnRun {
@@ -322,11 +283,14 @@ inline void fill_offsets(const Correlation& c, const CorrelationPlan& p, int64_t
 template <class S, class T>
 void correlate_in(const Correlation& given, void* scratch) {
   const Correlation c = merged(given);
+  const LanesPlan lanes = plan_lanes(c, kLanes<T>, kTileRows<T>);
+  if (lanes.fits) return correlate_lanes<S, T>(c, lanes, scratch);
   const CorrelationPlan p = plan_correlation(c, kLanes<T>, kTileRows<T>, std::is_same_v<S, T>);
   T* const weights = static_cast<T*>(scratch);
   T* const bias = weights + c.groups * p.steps * c.rows * p.k_pitch;
   auto* const offsets = reinterpret_cast<int64_t*>(bias + divide_up(c.groups * c.rows, 16) * 16);
-  pack_weights<S>(c, p, weights, bias);
+  pack_weights<S>(c, {p.depth, p.steps, p.k_pitch, false}, weights);
+  if (c.bias != nullptr) read_run(bias, static_cast<const S*>(c.bias), c.bias_stride, c.groups * c.rows);
   fill_offsets(c, p, kLanes<T>, offsets);
   const int64_t tasks = p.tasks(c.groups);
   const double work = static_cast<double>(p.columns() * p.depth * p.steps * p.taps) *
@@ -339,14 +303,20 @@ void correlate_in(const Correlation& given, void* scratch) {
   });
 }
 
+/// The memory does not depend on the division into tasks, which depends on the number of threads.
+template <class T>
+size_t scratch_of(const Correlation& c, bool same_type) {
+  const LanesPlan lanes = plan_lanes(c, kLanes<T>, kTileRows<T>);
+  if (lanes.fits) return lanes_scratch<T>(c, lanes);
+  const CorrelationPlan p = plan_correlation(c, kLanes<T>, kTileRows<T>, same_type);
+  const int64_t elements = c.groups * p.steps * c.rows * p.k_pitch + c.groups * c.rows + 32;
+  return static_cast<size_t>(elements) * sizeof(T) +
+         static_cast<size_t>(2 * (p.depth * p.taps + kOffsetsAhead)) * sizeof(int64_t);
+}
+
 size_t scratch_in(const Correlation& given) {
   const Correlation c = merged(given);
-  const bool wide = c.dtype == DType::f64, same = wide || c.dtype == DType::f32;
-  const CorrelationPlan p = wide ? plan_correlation(c, kLanes<double>, kTileRows<double>, same)
-                                 : plan_correlation(c, kLanes<float>, kTileRows<float>, same);
-  const int64_t elements = c.groups * p.steps * c.rows * p.k_pitch + c.groups * c.rows + 32;
-  return static_cast<size_t>(elements) * (wide ? sizeof(double) : sizeof(float)) +
-         static_cast<size_t>(2 * (p.depth * p.taps + kOffsetsAhead)) * sizeof(int64_t);
+  return c.dtype == DType::f64 ? scratch_of<double>(c, true) : scratch_of<float>(c, c.dtype == DType::f32);
 }
 
 void correlate_typed(const Correlation& c, void* scratch) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ndarray/kernels/parallel.h"
+#include "operators/kernels/convolution_lanes.h"
 
 namespace mx::kernels {
 namespace {
@@ -153,6 +154,47 @@ CorrelationPlan plan_correlation(const Correlation& c, int64_t lanes, int64_t ti
       break;
     }
   }
+  return p;
+}
+
+LanesPlan plan_lanes(const Correlation& c, int64_t lanes, int64_t tile_rows) {
+  constexpr int64_t kMostPositions = 100, kMostDepth = 256, kLeastDepth = 32;
+  LanesPlan p;
+  p.tile_rows = tile_rows;
+  const int64_t in = product_of(c.in.size), out = product_of(c.out.size), taps = product_of(c.taps.count);
+  if (c.images < lanes || in > kMostPositions || out > kMostPositions || c.rows < tile_rows ||
+      c.channels < kLeastDepth)
+    return p;
+  // The share of products that are not with padding, and of lanes that hold images.
+  double share = static_cast<double>(c.images) / static_cast<double>(divide_up(c.images, lanes) * lanes);
+  double inside = 1;
+  for (size_t a = 0; a < 3; ++a) {
+    int64_t count = 0;
+    for (int64_t o = 0; o < c.out.size[a]; ++o)
+      for (int64_t t = 0; t < c.taps.count[a]; ++t) {
+        const int64_t x = o * c.step[a] + c.taps.first[a] + t * c.taps.gap[a];
+        count += x >= 0 && x < c.in.size[a];
+      }
+    inside *= static_cast<double>(count) / static_cast<double>(c.out.size[a] * c.taps.count[a]);
+  }
+  p.fits = inside < 0.92 * share;
+  if (!p.fits) return p;
+  const int64_t vectors = divide_up(c.images, lanes);
+  p.block_vectors = equal_part(vectors, std::max<int64_t>(1, kPanelColumns / (out * lanes)));
+  p.image_blocks = divide_up(vectors, p.block_vectors);
+  const int64_t most = kBufferElements / (in * p.block_vectors * lanes);
+  p.depth = equal_part(c.channels, std::clamp<int64_t>(most, kLeastDepth, kMostDepth));
+  p.steps = divide_up(c.channels, p.depth);
+  p.k_pitch = (p.depth * taps + 15) / 16 * 16 + 16;
+  p.slivers = divide_up(c.rows, tile_rows);
+  const int64_t sums_rows = kSumElements / (divide_up(out, lanes) * lanes * p.block_vectors * lanes);
+  p.block_slivers = std::clamp<int64_t>(sums_rows / tile_rows, 1, p.slivers);
+  while (p.block_slivers > 2 &&
+         p.image_blocks * c.groups * divide_up(p.slivers, p.block_slivers) < 2 * parallel_width() &&
+         parallel_width() > 1)
+    p.block_slivers = divide_up(p.block_slivers, 2);
+  p.row_blocks = divide_up(p.slivers, p.block_slivers);
+  p.block_rows = divide_up(p.block_slivers * c.rows, p.slivers);
   return p;
 }
 

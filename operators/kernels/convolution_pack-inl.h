@@ -1,0 +1,68 @@
+// Copies weights into the order in which the tiles of convolutions read them. Included once per instruction
+// set.
+#if defined(MX_CONVOLUTION_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#  ifdef MX_CONVOLUTION_PACK_INL_H_
+#    undef MX_CONVOLUTION_PACK_INL_H_
+#  else
+#    define MX_CONVOLUTION_PACK_INL_H_
+#  endif
+
+#  include <algorithm>
+#  include <cstdint>
+
+#  include "ndarray/kernels/parallel.h"
+#  include "operators/kernels/convolution_plan.h"
+#  include "operators/kernels/gemm_pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mx::kernels::HWY_NAMESPACE {
+
+/// For each group and step of `depth` channels: rows of `pitch` elements, which are channels of taps, or taps
+/// of channels if `tap_major`.
+struct WeightLayout {
+  int64_t depth, steps, pitch;
+  bool tap_major;
+};
+
+template <class S, class T>
+void pack_weights(const Correlation& c, const WeightLayout& layout, T* to) {
+  constexpr int64_t kRows = 64;
+  const int64_t row_blocks = divide_up(c.rows, kRows), taps = product_of(c.taps.count);
+  const Spatial& n = c.taps.count;
+  const Weights& w = c.weights;
+  const bool adjacent =
+      w.tap[2] == 1 && (n[1] == 1 || w.tap[1] == n[2]) && (n[0] == 1 || w.tap[0] == n[1] * n[2]);
+  const bool rows_adjacent = adjacent && w.channel == taps && (!layout.tap_major || taps == 1);
+  const int64_t items = c.groups * layout.steps * row_blocks;
+  const int64_t grain = std::max<int64_t>(1, (32 << 10) / std::max<int64_t>(1, layout.depth * taps * kRows));
+  parallel_for(items, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t block = item % row_blocks, step = item / row_blocks % layout.steps;
+      const int64_t g = item / row_blocks / layout.steps;
+      const int64_t first = step * layout.depth, channels = std::min(layout.depth, c.channels - first);
+      const int64_t r0 = block * kRows, r1 = std::min(c.rows, r0 + kRows);
+      T* const out = to + (g * layout.steps + step) * c.rows * layout.pitch;
+      const S* const from = static_cast<const S*>(w.data) + g * w.group + first * w.channel;
+      if (rows_adjacent) {
+        for (int64_t r = r0; r < r1; ++r)
+          read_run(out + r * layout.pitch, from + r * w.row, 1, channels * taps);
+        continue;
+      }
+      const int64_t tap_gap = layout.tap_major ? channels : 1, channel_gap = layout.tap_major ? 1 : taps;
+      for (int64_t ch = 0; ch < channels; ++ch) {
+        for (int64_t r = r0; r < r1; ++r) {
+          T* at = out + r * layout.pitch + ch * channel_gap;
+          const S* const tap = from + ch * w.channel + r * w.row;
+          for (int64_t i = 0; i < n[0]; ++i)
+            for (int64_t j = 0; j < n[1]; ++j)
+              for (int64_t k = 0; k < n[2]; ++k, at += tap_gap)
+                *at = widen<T>(tap[i * w.tap[0] + j * w.tap[1] + k * w.tap[2]]);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace mx::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // MX_CONVOLUTION_PACK_INL_H_
