@@ -103,7 +103,33 @@ OpCall normalisation(const OpCase& c) {
   return [=] { mx::call(*op, attrs, inputs).at(0).wait(); };
 }
 
+OpCall convolution_call(const OpCase& c) {
+  const ConvShape& s = conv_shapes()[static_cast<size_t>(c.side)];
+  const auto numbers = [](const mx::Shape& shape, uint32_t seed) {
+    return mx::array(op_input(shape.numel(), seed)).reshape(shape);
+  };
+  const NDArray x = numbers({s.images, s.in, s.size, s.size}, 1);
+  const NDArray w = numbers({s.out, s.in / s.groups, s.kernel, s.kernel}, 2);
+  const NDArray dy = numbers({s.images, s.out, s.result(), s.result()}, 3);
+  if (c.op == "conv_fwd")
+    return
+        [=] { mx::convolution(x, w, {.stride = s.stride, .padding = s.padding, .groups = s.groups}).wait(); };
+  if (c.op == "conv_weights")
+    return [=] {
+      mx::convolution_weights(
+          x, dy, {.kernel = s.kernel, .stride = s.stride, .padding = s.padding, .groups = s.groups})
+          .wait();
+    };
+  const int64_t rest = (s.size + 2 * s.padding - s.kernel) % s.stride;
+  return [=] {
+    mx::convolution_transpose(
+        dy, w, {.stride = s.stride, .padding = s.padding, .groups = s.groups, .output_padding = rest})
+        .wait();
+  };
+}
+
 OpCall prepare(const OpCase& c, int) {
+  if (c.op.starts_with("conv_")) return convolution_call(c);
   if (c.op == "adam") return adam(c);
   if (c.op.find("_norm") != std::string::npos) return normalisation(c);
   if (c.op == "transpose") {

@@ -117,7 +117,42 @@ OpCall sgemm(int64_t n) {
   };
 }
 
+/// The images are in the layout of the caller, (images, channels, height, width), as a library with such
+/// arrays has them. oneDNN chooses the layout of the weights.
+OpCall convolution_call(const OpCase& c) {
+  const ConvShape& s = conv_shapes()[static_cast<size_t>(c.side)];
+  const memory::dims stride{s.stride, s.stride}, padding{s.padding, s.padding};
+  memory::dims weights{s.out, s.in, s.kernel, s.kernel};
+  if (s.groups > 1) weights = {s.groups, s.out / s.groups, s.in / s.groups, s.kernel, s.kernel};
+  const auto f32 = memory::data_type::f32;
+  const memory::desc x({s.images, s.in, s.size, s.size}, f32, memory::format_tag::nchw);
+  const memory::desc w(weights, f32, memory::format_tag::any);
+  const memory::desc y({s.images, s.out, s.result(), s.result()}, f32, memory::format_tag::nchw);
+  const auto direct = algorithm::convolution_direct;
+  const dnnl::convolution_forward::primitive_desc forward(
+      {dnnl::prop_kind::forward_training, direct, x, w, y, stride, padding, padding}, cpu_engine());
+  if (c.op == "conv_fwd")
+    return executes(dnnl::convolution_forward(forward),
+                    {{DNNL_ARG_SRC, filled(forward.src_desc(), 1)},
+                     {DNNL_ARG_WEIGHTS, filled(forward.weights_desc(), 2)},
+                     {DNNL_ARG_DST, zeroed(forward.dst_desc())}});
+  if (c.op == "conv_data") {
+    const dnnl::convolution_backward_data::primitive_desc p({direct, x, w, y, stride, padding, padding},
+                                                            cpu_engine(), forward);
+    return executes(dnnl::convolution_backward_data(p), {{DNNL_ARG_DIFF_DST, filled(p.diff_dst_desc(), 1)},
+                                                         {DNNL_ARG_WEIGHTS, filled(p.weights_desc(), 2)},
+                                                         {DNNL_ARG_DIFF_SRC, zeroed(p.diff_src_desc())}});
+  }
+  const dnnl::convolution_backward_weights::primitive_desc p({direct, x, w, y, stride, padding, padding},
+                                                             cpu_engine(), forward);
+  return executes(dnnl::convolution_backward_weights(p),
+                  {{DNNL_ARG_SRC, filled(p.src_desc(), 1)},
+                   {DNNL_ARG_DIFF_DST, filled(p.diff_dst_desc(), 2)},
+                   {DNNL_ARG_DIFF_WEIGHTS, zeroed(p.diff_weights_desc())}});
+}
+
 OpCall make_call(const OpCase& c) {
+  if (c.op.starts_with("conv_")) return convolution_call(c);
   const int64_t n = c.elements;
   if (c.op == "sgemm") return sgemm(c.side);
   if (c.op == "add") return binary(algorithm::binary_add, n);

@@ -159,7 +159,27 @@ OpCall adam(const OpCase& c) {
   };
 }
 
+OpCall convolution_call(const OpCase& c) {
+  const ConvShape& s = conv_shapes()[static_cast<size_t>(c.side)];
+  const Tensor x = filled({s.images, s.in, s.size, s.size}, 1);
+  const Tensor w = filled({s.out, s.in / s.groups, s.kernel, s.kernel}, 2);
+  const Tensor dy = filled({s.images, s.out, s.result(), s.result()}, 3);
+  const std::vector<int64_t> stride(2, s.stride), padding(2, s.padding), ones(2, 1), zeros(2, 0);
+  if (c.op == "conv_fwd") return [=] { at::conv2d(x, w, {}, stride, padding, ones, s.groups); };
+  const bool data = c.op == "conv_data";
+  return [=] {
+    at::convolution_backward(dy, x, w, at::OptionalIntArrayRef(), stride, padding, ones, false, zeros,
+                             s.groups, {data, !data, false});
+  };
+}
+
 OpCall prepare(const OpCase& c, int) {
+  if (c.op.starts_with("conv_")) {
+    return [call = convolution_call(c)] {
+      const c10::InferenceMode inference;
+      call();
+    };
+  }
   if (c.op == "adam") return adam(c);
   for (const auto& make :
        {elementwise, reduction_or_scan, loss, rows, normalisation, matrix, linear_algebra}) {

@@ -26,6 +26,11 @@
 //   adam               one step of a parameter: reads value, gradient and two moments, writes all of them but
 //                      the gradient
 //
+//   conv_fwd conv_data conv_weights    a convolution of float32 images (images, channels, height, width), and
+//   its
+//                  gradients with respect to images and weights, in the shapes of conv_shapes(); GFLOP/s
+//                  count every product, also those with padding
+//
 // Results are written to memory that the system reuses (peers with an `out` argument), as in our own kernels.
 #pragma once
 
@@ -50,6 +55,33 @@ struct OpCase {
   const char* unit =
       "GB/s";  ///< work per nanosecond, "GB/s" or "GFLOP/s"; or "ns/op", time per work; "x": a ratio
 };
+
+/// A convolution with square images and kernels, without bias.
+struct ConvShape {
+  const char* name;  ///< of its cases: "conv_fwd/<name>"
+  int64_t images, in, size, out, kernel, stride, padding, groups;
+
+  int64_t result() const { return (size + 2 * padding - kernel) / stride + 1; }
+  double operations() const {
+    return 2. * static_cast<double>(images * out * result() * result() * (in / groups) * kernel * kernel);
+  }
+};
+
+/// Layers of ResNet-18 for images of 32 x 32, of LeNet-5, and others. OpCase::side is the index.
+inline const std::vector<ConvShape>& conv_shapes() {
+  static const std::vector<ConvShape> shapes = {{"64x64x3x3_32", 32, 64, 32, 64, 3, 1, 1, 1},
+                                                {"128x128x3x3_16", 32, 128, 16, 128, 3, 1, 1, 1},
+                                                {"256x256x3x3_8", 32, 256, 8, 256, 3, 1, 1, 1},
+                                                {"512x512x3x3_4", 32, 512, 4, 512, 3, 1, 1, 1},
+                                                {"64x128x3x3_32_stride2", 32, 64, 32, 128, 3, 2, 1, 1},
+                                                {"64x128x1x1_32_stride2", 32, 64, 32, 128, 1, 2, 0, 1},
+                                                {"64x256x1x1_32", 32, 64, 32, 256, 1, 1, 0, 1},
+                                                {"3x64x3x3_32", 32, 3, 32, 64, 3, 1, 1, 1},
+                                                {"lenet_1x6x5x5_28", 64, 1, 28, 6, 5, 1, 2, 1},
+                                                {"lenet_6x16x5x5_14", 64, 6, 14, 16, 5, 1, 0, 1},
+                                                {"depthwise_64x3x3_32", 32, 64, 32, 64, 3, 1, 1, 64}};
+  return shapes;
+}
 
 inline std::vector<OpCase> op_cases() {
   struct Op {
@@ -106,6 +138,12 @@ inline std::vector<OpCase> op_cases() {
     const auto elements = static_cast<double>(rows * n);
     cases.push_back({"rfft_" + std::to_string(n), "rfft", rows * n, n,
                      2.5 * elements * std::log2(static_cast<double>(n)), "GFLOP/s"});
+  }
+  for (size_t i = 0; i < conv_shapes().size(); ++i) {
+    const ConvShape& s = conv_shapes()[i];
+    for (const char* op : {"conv_fwd", "conv_data", "conv_weights"})
+      cases.push_back({std::string(op) + '/' + s.name, op, s.images * s.in * s.size * s.size,
+                       static_cast<int64_t>(i), s.operations(), "GFLOP/s"});
   }
   for (const Op& op : ops) {
     for (const Size& size : sizes) {
