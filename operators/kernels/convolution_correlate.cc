@@ -32,7 +32,7 @@ class Correlator {
       : c_(c), p_(p), weights_(weights), bias_(bias), offsets_(offsets), panel_offsets_(panel_offsets) {
     const int64_t sums_rows = divide_up(p.block_slivers * c.rows, p.slivers) + p.tile_rows;
     buffer_elements_ = p.in_place ? 0 : p.positions.block_images * p.depth * p.buffer.plane + 2 * kL;
-    panel_elements_ = p.panel ? p.padded_columns() * p.depth * p.taps + 2 * kL : 0;
+    panel_elements_ = p.panel ? p.padded_columns() / (2 * kL) * panel_sliver() + 2 * kL : 0;
     sums_elements_ = sums_rows * p.padded_columns();
     T* at = static_cast<T*>(thread_workspace(
         static_cast<size_t>(buffer_elements_ + panel_elements_ + sums_elements_ + 64) * sizeof(T)));
@@ -68,6 +68,9 @@ class Correlator {
   static constexpr int64_t kL = kLanes<T>;
 
   int64_t row_from(int64_t sliver) const { return c_.rows * sliver / p_.slivers; }
+  /// Elements of a sliver of the panel, with a gap behind it.
+  int64_t panel_sliver() const { return (p_.depth * p_.taps + 1) * 2 * kL; }
+  void find_pieces();
   void enter_block(int64_t block);
   void find_vectors();
   void copy_images(int64_t c0, int64_t channels);
@@ -89,6 +92,11 @@ class Correlator {
   Spatial first_{}, size_{};     // of the block's positions
   std::vector<ColumnRun> runs_;  // one for each row of results
   int64_t run_length_ = 0, run_pitch_ = 0;
+  /// Columns of a panel that are adjacent in the source and in the panel; at most a vector.
+  struct Piece {
+    int64_t from, to, size;
+  };
+  std::vector<Piece> pieces_;
   std::vector<ColumnRun> vectors_;  // where each vector of columns is read and, if direct_, written
   bool direct_ = false;             // tiles write into the result
   const S* in_ = nullptr;
@@ -117,7 +125,21 @@ void Correlator<S, T>::enter_block(int64_t block) {
         run.to = n * c_.out.image + o0 * c_.out.space[0] + o1 * c_.out.space[1] + o2 * c_.out.space[2];
         runs_.push_back(run);
       }
+  if (p_.panel) find_pieces();
   find_vectors();
+}
+
+template <class S, class T>
+void Correlator<S, T>::find_pieces() {
+  pieces_.clear();
+  const int64_t columns = static_cast<int64_t>(runs_.size()) * run_length_;
+  for (int64_t j = 0; j < columns;) {
+    const int64_t into = j % run_length_, within = j % (2 * kL);
+    const int64_t size = std::min({run_length_ - into, 2 * kL - within, kL});
+    pieces_.push_back({runs_[static_cast<size_t>(j / run_length_)].from + into,
+                       j / (2 * kL) * panel_sliver() + within, size});
+    j += size;
+  }
 }
 
 template <class S, class T>
@@ -169,36 +191,22 @@ void Correlator<S, T>::fill_panel(int64_t c0, int64_t channels) {
   if constexpr (std::is_same_v<S, T>) fill_panel_from(in_ + c0 * c_.in.channel, channels * p_.taps);
 }
 
-/// Copies rows of patches, side by side, into slivers of two vectors.
+/// Copies rows of patches, side by side, into slivers of two vectors. The rows are read one after the other,
+/// because those of an image in place are far from each other.
 template <class S, class T>
 template <class From>
 void Correlator<S, T>::fill_panel_from(const From* source, int64_t depth) {
   const Lanes<T> d;
-  struct Piece {
-    int64_t from, to, size;
-  };
-  const int64_t columns = static_cast<int64_t>(runs_.size()) * run_length_;
-  std::vector<Piece> pieces;
-  for (int64_t sliver = 0; sliver * 2 * kL < columns; ++sliver) {
-    pieces.clear();
-    const int64_t end = std::min(columns, (sliver + 1) * 2 * kL);
-    for (int64_t j = sliver * 2 * kL; j < end;) {
-      const int64_t into = j % run_length_;
-      const int64_t size = std::min({run_length_ - into, end - j, kL});
-      pieces.push_back({runs_[static_cast<size_t>(j / run_length_)].from + into, j - sliver * 2 * kL, size});
-      j += size;
-    }
-    T* to = panel_ + sliver * 2 * kL * p_.depth * p_.taps;
-    for (int64_t k = 0; k < depth; ++k, to += 2 * kL) {
-      const From* const row = source + offsets_[k];
-      // Whole vectors are stored: what is too much is overwritten by the pieces and rows that follow.
-      for (const Piece& piece : pieces) {
-        const auto v =
-            p_.in_place && piece.size < kL
-                ? hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(piece.size)), d, row + piece.from)
-                : hn::LoadU(d, row + piece.from);
-        hn::StoreU(v, d, to + piece.to);
-      }
+  T* to = panel_;
+  for (int64_t k = 0; k < depth; ++k, to += 2 * kL) {
+    const From* const row = source + offsets_[k];
+    // Whole vectors are stored: what is too much is overwritten by the pieces and rows that follow, or is in
+    // the gap between slivers.
+    for (const Piece& piece : pieces_) {
+      const auto v = p_.in_place && piece.size < kL
+                         ? hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(piece.size)), d, row + piece.from)
+                         : hn::LoadU(d, row + piece.from);
+      hn::StoreU(v, d, to + piece.to);
     }
   }
 }
@@ -232,8 +240,7 @@ void Correlator<S, T>::multiply(int64_t step, int64_t c0, int64_t channels) {
       T* c[kThinVectors];
       for (int i = 0; i < width; ++i) {
         const ColumnRun& at = vectors_[static_cast<size_t>(v + i)];
-        b[i] = p_.panel ? source + (v + i) / 2 * 2 * kL * p_.depth * p_.taps + (v + i) % 2 * kL
-                        : source + at.from;
+        b[i] = p_.panel ? source + (v + i) / 2 * panel_sliver() + (v + i) % 2 * kL : source + at.from;
         c[i] = to + at.to;
       }
       patch_tile_of<T>(height, width)(call, a, b, c, bias);

@@ -46,6 +46,14 @@ HWY_INLINE void copy_every_second(T* HWY_RESTRICT to, const T* HWY_RESTRICT from
     const auto low = hn::LoadU(d, from + 2 * i), high = hn::LoadU(d, from + 2 * i + kLanes<T>);
     hn::StoreU(hn::ConcatEven(d, high, low), d, to + i);
   }
+  if (HWY_TARGET <= HWY_AVX3 && i < n) {
+    const auto left = static_cast<size_t>(n - i), read = 2 * left - 1, most = static_cast<size_t>(kLanes<T>);
+    const auto low = hn::MaskedLoad(hn::FirstN(d, std::min(read, most)), d, from + 2 * i);
+    const auto high =
+        read > most ? hn::MaskedLoad(hn::FirstN(d, read - most), d, from + 2 * i + kLanes<T>) : hn::Zero(d);
+    hn::BlendedStore(hn::ConcatEven(d, high, low), hn::FirstN(d, left), d, to + i);
+    return;
+  }
 #  endif
   for (; i < n; ++i) to[i] = from[2 * i];
 }

@@ -50,8 +50,7 @@ class LanesTask {
     buffer_ = at;
     sums_ = buffer_ + elements[0];
     spare_ = sums_ + elements[1];
-    for (int64_t ch = 0; ch < p.depth + kOffsetsAhead; ++ch)
-      offsets_.push_back(std::min(ch, p.depth - 1) * plane_);
+    find_offsets();
     find_vectors();
   }
 
@@ -81,8 +80,21 @@ class LanesTask {
 
   int64_t row_from(int64_t sliver) const { return c_.rows * sliver / p_.slivers; }
 
+  /// The offsets of the rows of a product: channels, and taps of each if the product does all of them.
+  void find_offsets() {
+    const Spatial one{1, 1, 1};
+    for (int64_t ch = 0; ch < p_.depth; ++ch)
+      each(p_.whole ? c_.taps.count : one, [&](const Spatial& t) {
+        int64_t at = 0;
+        for (size_t a = 0; a < 3; ++a) at = at * c_.in.size[a] + t[a] * c_.taps.gap[a];
+        offsets_.push_back(ch * plane_ + at * kL);
+      });
+    offsets_.insert(offsets_.end(), static_cast<size_t>(kOffsetsAhead), offsets_.back());
+  }
+
   void find_vectors() {
-    each(c_.taps.count, [&](const Spatial& t) {
+    const Spatial one{1, 1, 1};
+    each(p_.whole ? one : c_.taps.count, [&](const Spatial& t) {
       TapVectors vectors;
       int64_t position = 0;
       each(c_.out.size, [&](const Spatial& o) {
@@ -138,7 +150,7 @@ class LanesTask {
 
   void multiply(const T* weights, int64_t channels) {
     PatchCall<T> call{};
-    call.k = channels;
+    call.k = p_.whole ? channels * product_of(c_.taps.count) : channels;
     call.a_rs = p_.k_pitch;
     call.offsets = offsets_.data();
     call.c_rs = sums_pitch_;
@@ -214,7 +226,7 @@ template <class S, class T>
 void correlate_lanes(const Correlation& c, const LanesPlan& p, void* scratch) {
   T* const weights = static_cast<T*>(scratch);
   T* const bias = weights + c.groups * p.steps * c.rows * p.k_pitch;
-  pack_weights<S>(c, {p.depth, p.steps, p.k_pitch, true}, weights);
+  pack_weights<S>(c, {p.depth, p.steps, p.k_pitch, !p.whole}, weights);
   if (c.bias != nullptr) read_run(bias, static_cast<const S*>(c.bias), c.bias_stride, c.groups * c.rows);
   parallel_for(p.image_blocks * c.groups * p.row_blocks, 1, [&](int64_t begin, int64_t end) {
     LanesTask<S, T> task(c, p, weights, c.bias != nullptr ? bias : nullptr);

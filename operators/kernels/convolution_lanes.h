@@ -8,7 +8,8 @@
 namespace mx::kernels {
 
 struct LanesPlan {
-  bool fits = false;  // false: plan_correlation() is better
+  bool fits = false;   // false: plan_correlation() is better
+  bool whole = false;  // no tap is ever outside of the images, so one product does all taps
   int64_t tile_rows = 1;
   int64_t depth = 1, steps = 1, k_pitch = 0;  // channels per step
   int64_t block_vectors = 1, image_blocks = 1;

@@ -158,13 +158,11 @@ CorrelationPlan plan_correlation(const Correlation& c, int64_t lanes, int64_t ti
 }
 
 LanesPlan plan_lanes(const Correlation& c, int64_t lanes, int64_t tile_rows) {
-  constexpr int64_t kMostPositions = 100, kMostDepth = 256, kLeastDepth = 32;
+  constexpr int64_t kMostPositions = 256, kMostPadded = 100, kMostDepth = 256, kLeastDepth = 32;
   LanesPlan p;
   p.tile_rows = tile_rows;
   const int64_t in = product_of(c.in.size), out = product_of(c.out.size), taps = product_of(c.taps.count);
-  if (c.images < lanes || in > kMostPositions || out > kMostPositions || c.rows < tile_rows ||
-      c.channels < kLeastDepth)
-    return p;
+  if (c.images < lanes || in > kMostPositions || out > kMostPositions || c.rows < tile_rows) return p;
   // The share of products that are not with padding, and of lanes that hold images.
   double share = static_cast<double>(c.images) / static_cast<double>(divide_up(c.images, lanes) * lanes);
   double inside = 1;
@@ -177,13 +175,19 @@ LanesPlan plan_lanes(const Correlation& c, int64_t lanes, int64_t tile_rows) {
       }
     inside *= static_cast<double>(count) / static_cast<double>(c.out.size[a] * c.taps.count[a]);
   }
-  p.fits = inside < 0.92 * share;
+  p.whole = inside == 1;
+  // Rows of results that are too short for vectors cost time when they are joined, which is paid back only by
+  // many rows of weights.
+  const bool short_rows = c.out.size[2] % lanes != 0 && c.rows <= 4 * tile_rows && taps > 1;
+  p.fits = p.whole ? short_rows && share > 0.9
+                   : inside < 0.92 * share && c.channels >= kLeastDepth && std::max(in, out) <= kMostPadded;
   if (!p.fits) return p;
   const int64_t vectors = divide_up(c.images, lanes);
   p.block_vectors = equal_part(vectors, std::max<int64_t>(1, kPanelColumns / (out * lanes)));
   p.image_blocks = divide_up(vectors, p.block_vectors);
   const int64_t most = kBufferElements / (in * p.block_vectors * lanes);
-  p.depth = equal_part(c.channels, std::clamp<int64_t>(most, kLeastDepth, kMostDepth));
+  p.depth = equal_part(c.channels, p.whole ? std::max<int64_t>(1, kDepth / taps)
+                                           : std::clamp<int64_t>(most, kLeastDepth, kMostDepth));
   p.steps = divide_up(c.channels, p.depth);
   p.k_pitch = (p.depth * taps + 15) / 16 * 16 + 16;
   p.slivers = divide_up(c.rows, tile_rows);
