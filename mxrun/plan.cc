@@ -76,12 +76,12 @@ void read_limits(const json& from, NodePlan& plan) {
 
 NodePlan read_plan(const json& from) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  constexpr size_t kLongestHost = 255, kLongestAddress = 300;
+  constexpr size_t kLongestName = 255, kLongestAddress = 300;
   NodePlan plan;
   plan.job = name_of(from, "job", comm::Identity::kLongestJob);
   plan.nodes = number_of(from, "nodes", 1, kMostProcesses);
   plan.node = number_of(from, "node", 0, plan.nodes - 1);
-  plan.host = name_of(from, "host", kLongestHost);
+  plan.host = name_of(from, "host", kLongestName);
   for (const json& argument : list_of(from, "argv")) plan.argv.push_back(system_value(argument, "argv"));
   MX_CHECK(!plan.argv.empty(), ProtocolError, "'argv': expected a program");
   plan.folder = system_value(member(from, "folder"), "folder");
