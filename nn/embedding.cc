@@ -117,15 +117,7 @@ NDArray EmbeddingBag::forward(const NDArray& indices) {
   return mode_ == "sum" ? total : total / maximum(count, 1);
 }
 
-NDArray EmbeddingBag::operator()(const NDArray& indices, const NDArray& offsets,
-                                 std::source_location where) const {
-  return run(
-      {indices, offsets},
-      [this](std::span<const NDArray> in) { return std::vector<NDArray>{reduce_bags(in[0], in[1])}; },
-      where)[0];
-}
-
-NDArray EmbeddingBag::reduce_bags(const NDArray& indices, const NDArray& offsets) const {
+NDArray EmbeddingBag::forward(const NDArray& indices, const NDArray& offsets) {
   MX_CHECK(mode_ != "max", InvalidArgument,
            "[EmbeddingBag] expected the mode \"sum\" or \"mean\" with offsets, got \"max\"");
   MX_CHECK(indices.rank() == 1 && offsets.rank() == 1 && is_integral(offsets.dtype()), InvalidArgument,

@@ -58,18 +58,14 @@ class EmbeddingBag : public ModuleOf<EmbeddingBag> {
   /// Throws InvalidArgument for what Embedding refuses, and for another mode.
   EmbeddingBag(IntArg rows, IntArg width, const EmbeddingBagOptions& options = {});
   NDArray forward(const NDArray& indices) override;
-  using ModuleOf<EmbeddingBag>::operator();
   /// Bags of different sizes: bag b has indices[offsets[b] .. offsets[b + 1]), the last one those up to the
   /// end. Both are of rank 1, and offsets ascend from 0. Throws InvalidArgument for the mode "max".
-  NDArray operator()(const NDArray& indices, const NDArray& offsets,
-                     std::source_location where = std::source_location::current()) const;
+  NDArray forward(const NDArray& indices, const NDArray& offsets);
   std::string extra() const override;
 
   Parameter weight;
 
  private:
-  NDArray reduce_bags(const NDArray& indices, const NDArray& offsets) const;
-
   std::string mode_;
   int64_t padding_ = -1;
 };

@@ -81,7 +81,9 @@ using ForwardHook =
 using BackwardPreHook = std::function<void(const Module&, std::vector<NDArray>& output_gradients)>;
 /// Receives the gradients of a call's inputs, which it may replace, and of its outputs. An empty handle
 /// stands for an array without gradient. If no input needs a gradient, it is called as soon as the gradients
-/// of the outputs are there, and `input_gradients` has empty handles only.
+/// of the outputs are there, and `input_gradients` has empty handles only. There is one output gradient for
+/// each output. All are empty if the pass does not reach the outputs; with several passes at once through a
+/// retained graph, they may be those of another pass.
 using BackwardHook = std::function<void(const Module&, std::vector<NDArray>& input_gradients,
                                         std::span<const NDArray> output_gradients)>;
 

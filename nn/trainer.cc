@@ -300,11 +300,17 @@ void Trainer::synchronise(std::source_location where) {
 void Trainer::broadcast_buffers(std::source_location where) {
   if (!options_.broadcast_buffers || !options_.buffers) return;
   if (several_processes() && store_->type() != "dist_async") {
+    // Processes may use different devices, so keys number the devices in the order of the buffers.
+    std::vector<Context> devices;
     std::map<std::string, std::vector<NDArray>> groups;
-    for (const auto& [name, buffer] : options_.buffers())
-      if (buffer.numel() > 0)
-        groups[mx::detail::concat(prefix_, "buffers of ", buffer.dtype(), " on ", buffer.context())]
-            .push_back(buffer.detach());
+    for (const auto& [name, buffer] : options_.buffers()) {
+      if (buffer.numel() == 0) continue;
+      const auto found = std::find(devices.begin(), devices.end(), buffer.context());
+      const auto device = found - devices.begin();
+      if (found == devices.end()) devices.push_back(buffer.context());
+      groups[mx::detail::concat(prefix_, "buffers of ", buffer.dtype(), ", device ", device)].push_back(
+          buffer.detach());
+    }
     for (const auto& [key, members] : groups) {
       std::vector<NDArray> parts;
       for (const NDArray& member : members) parts.push_back(member.reshape({-1}));

@@ -123,9 +123,12 @@ NDArray causal_mask(int64_t rows, int64_t keys, int64_t offset, Context context)
 /// The gradients from stored scores, by operators: for gradients of gradients, and for the mask.
 void gradient_by_operators(GradientContext& g, const NDArray& dy, const NDArray& delta) {
   const auto& attrs = g.attr<AttentionAttrs>();
-  const NDArray &q = g.input(0), &sums = g.output(1);
+  // The sums are those of scores that were not rounded, so 16-bit types are computed in f32 here, too.
+  const NDArray& sums = g.output(1);
+  const DType type = sums.dtype();
+  const NDArray q = g.input(0).to(type), head = dy.to(type);
   const int64_t heads = q.shape()[1], groups = g.input(1).shape()[1];
-  const NDArray k = for_all_heads(g.input(1), heads), v = for_all_heads(g.input(2), heads);
+  const NDArray k = for_all_heads(g.input(1).to(type), heads), v = for_all_heads(g.input(2).to(type), heads);
   const double scale = scale_of(attrs, q.shape()[3]);
   const NDArray no_key = less(sums, -std::numeric_limits<double>::max()).expand_dims(-1);
   NDArray scores = matmul(q, transposed(k)) * scale;
@@ -143,10 +146,10 @@ void gradient_by_operators(GradientContext& g, const NDArray& dy, const NDArray&
   // Where a weight is zero, exp() must not see the score: it may be infinite.
   const NDArray inside = where(out, 0, scores - where(no_key, 0, sums.expand_dims(-1)));
   const NDArray weights = where(out, 0, exp(inside));
-  const NDArray dscores = weights * (matmul(dy, transposed(v)) - delta.expand_dims(-1));
+  const NDArray dscores = weights * (matmul(head, transposed(v)) - delta.expand_dims(-1));
   if (g.wanted(0)) g.set(0, matmul(dscores, k) * scale);
   if (g.wanted(1)) g.set(1, over_groups(matmul(transposed(dscores), q) * scale, groups));
-  if (g.wanted(2)) g.set(2, over_groups(matmul(transposed(weights), dy), groups));
+  if (g.wanted(2)) g.set(2, over_groups(matmul(transposed(weights), head), groups));
   if (g.inputs() > 3 && g.wanted(3)) g.set(3, dscores);
 }
 

@@ -1,5 +1,6 @@
 #include "nn/detail/backward_tap.h"
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -25,14 +26,26 @@ struct BackwardTap::Shared {
   Shared(const Module& of, std::shared_ptr<const ModuleState::Hooks> list)
       : module(of), hooks(std::move(list)) {}
 
+  /// Calls f for each hook of the call that has not been removed since.
+  template <class List, class F>
+  void each_hook(List ModuleState::Hooks::*list, const F& f) const {
+    const std::shared_ptr<const ModuleState::Hooks> now = ModuleState::of(module).current_hooks();
+    if (now == nullptr) return;
+    for (const auto& [id, hook] : hooks.get()->*list)
+      if (std::any_of((*now.*list).begin(), (*now.*list).end(),
+                      [number = id](const auto& entry) { return entry.first == number; }))
+        f(hook);
+  }
+
   void call_after(std::vector<NDArray>& of_inputs, std::span<const NDArray> of_outputs) const {
-    for (const auto& entry : hooks->after_backward) entry.second(module, of_inputs, of_outputs);
+    each_hook(&ModuleState::Hooks::after_backward,
+              [&](const BackwardHook& hook) { hook(module, of_inputs, of_outputs); });
   }
 
   const TappedModule module;
   const std::shared_ptr<const ModuleState::Hooks> hooks;
-  size_t inputs = 0;             // of the call
-  std::vector<size_t> recorded;  // the numbers of those that have a gradient
+  size_t inputs = 0, outputs = 0;  // of the call
+  std::vector<size_t> recorded;    // the numbers of those that have a gradient
 
   std::mutex mutex;
   std::vector<NDArray> output_gradients;  // between the two functions of a backward pass; guarded by mutex
@@ -50,7 +63,8 @@ struct TapOutputs final : Function {
   std::vector<NDArray> backward(std::span<const NDArray> heads) override {
     std::vector<NDArray> gradients(all);
     for (size_t i = 0; i < numbers.size(); ++i) gradients[numbers[i]] = heads[i];
-    for (const auto& entry : shared->hooks->before_backward) entry.second(shared->module, gradients);
+    shared->each_hook(&ModuleState::Hooks::before_backward,
+                      [&](const BackwardPreHook& hook) { hook(shared->module, gradients); });
     gradients.resize(all);
     if (shared->recorded.empty()) {
       std::vector<NDArray> none(shared->inputs);
@@ -81,6 +95,7 @@ struct TapInputs final : Function {
       outputs = std::move(shared->output_gradients);
       shared->output_gradients.clear();
     }
+    outputs.resize(shared->outputs);
     shared->call_after(gradients, outputs);
     gradients.resize(shared->inputs);
     std::vector<NDArray> result;
@@ -123,6 +138,7 @@ std::vector<NDArray> BackwardTap::inputs(const std::vector<NDArray>& arrays) {
 }
 
 std::vector<NDArray> BackwardTap::outputs(const std::vector<NDArray>& arrays) {
+  shared_->outputs = arrays.size();
   std::vector<size_t> numbers = with_gradient(arrays);
   if (numbers.empty()) return arrays;
   auto function = std::make_shared<TapOutputs>(shared_, numbers, arrays.size());

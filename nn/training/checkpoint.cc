@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
+#include "ndarray/io/io_error.h"
 #include "operators/random.h"
 
 namespace mx::training {
@@ -171,8 +172,10 @@ void Checkpoint::load(const std::string& path, std::source_location where) {
 }
 
 bool Checkpoint::load_if_exists(const std::string& path, std::source_location where) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return false;
+  std::error_code code;
+  const bool there = std::filesystem::exists(path, code);
+  if (code) throw FileError("stat", path, code.value(), "");
+  if (!there) return false;
   load(path, where);
   return true;
 }

@@ -74,7 +74,7 @@ class Checkpoint {
   /// before anything is changed. A part whose arrays do not fit throws its own error; parts that were added
   /// before it have been loaded then. Throws FileError and FormatError as load_safetensors().
   void load(const std::string& path, std::source_location where = std::source_location::current());
-  /// Returns false if there is no such file.
+  /// Returns false if there is no such file. Throws FileError if that cannot be found out.
   bool load_if_exists(const std::string& path, std::source_location where = std::source_location::current());
 
  private:

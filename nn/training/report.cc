@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <span>
 #include <sstream>
 
@@ -151,10 +152,18 @@ void History::write_html(const std::string& path, const std::string& title) cons
       << "<table border=\"1\" cellpadding=\"4\" style=\"border-collapse:collapse\"><tr><th>name</th><th>steps"
          "</th><th>last</th><th>smallest</th><th>largest</th></tr>\n";
   for (const auto& [name, curve] : curves_) {
-    const auto [low, high] = std::minmax_element(
-        curve.begin(), curve.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    out << "<tr><td>" << escaped(name) << "</td><td>" << curve.size() << "</td><td>" << curve.back().second
-        << "</td><td>" << low->second << "</td><td>" << high->second << "</td></tr>\n";
+    std::optional<double> low, high;  // of the finite values
+    for (const auto& [step, value] : curve) {
+      if (!std::isfinite(value)) continue;
+      low = std::min(low.value_or(value), value);
+      high = std::max(high.value_or(value), value);
+    }
+    out << "<tr><td>" << escaped(name) << "</td><td>" << curve.size() << "</td><td>" << curve.back().second;
+    for (const std::optional<double>& value : {low, high}) {
+      out << "</td><td>";
+      value ? out << *value : out << '-';
+    }
+    out << "</td></tr>\n";
   }
   out << "</table>\n";
   for (const auto& entry : curves_) out << "<h2>" << escaped(entry.first) << "</h2>\n" << svg({entry.first});

@@ -50,6 +50,24 @@ TEST(AttentionGradient, TheFusedGradientIsThatOfTheOperators) {
       }
 }
 
+// Scores of this size have an error of several hundredths in 16 bits.
+TEST(AttentionGradient, ShortTypesAreComputedInF32WithGradientsOfMasksToo) {
+  for (const DType type : {f16, bf16}) {
+    const NDArray q = (test::numbers({1, 1, 6, 8}, f32, 1) * 4).to(type),
+                  k = (test::numbers({1, 1, 9, 8}, f32, 2) * 4).to(type),
+                  v = test::numbers({1, 1, 9, 3}, f32, 3).to(type), mask = zeros({6, 9}, type);
+    const auto gradients_of = [&](DType computed) {
+      std::vector<NDArray> leaves;
+      for (const NDArray& x : {q, k, v, mask}) leaves.push_back(x.to(computed).clone().requires_grad_());
+      const NDArray y = scaled_dot_product_attention(leaves[0], leaves[1], leaves[2], leaves[3]);
+      return gradients({sum(y)}, leaves);
+    };
+    const std::vector<NDArray> got = gradients_of(type), want = gradients_of(f64);
+    for (size_t i = 0; i < got.size(); ++i)
+      test::expect_values(test::values(want[i]), got[i], "gradient " + std::to_string(i), 8);
+  }
+}
+
 TEST(AttentionGradient, NoMatrixOfScoresIsStored) {
   constexpr int64_t kLength = 4096;
   const NDArray x = test::numbers({1, 1, kLength, 16}, f32), q = x.clone().requires_grad_();

@@ -201,6 +201,49 @@ TEST(BackwardHooks, OutliveTheHandlesOfTheModule) {
   EXPECT_EQ(name, "AddScaled");
 }
 
+TEST(BackwardHooks, ARemovedOneIsNotCalled) {
+  AddScaled add;
+  int calls = 0;
+  HookHandle after = add.register_backward_hook(
+      [&](const Module&, std::vector<NDArray>&, std::span<const NDArray>) { ++calls; });
+  HookHandle before =
+      add.register_backward_pre_hook([&](const Module&, std::vector<NDArray>&) { calls += 100; });
+  const NDArray x = ones({3}).requires_grad_();
+  const NDArray loss = sum(add(x, ones({3})).first);
+  after.remove();
+  before.remove();
+  loss.backward();
+  EXPECT_EQ(calls, 0);
+  EXPECT_EQ(values(x.grad()), (std::vector<float>{2, 2, 2}));
+}
+
+// The pass reaches an array inside of the module, and not what the module returned.
+TEST(BackwardHooks, SeeOneGradientForEachOutputWhereverThePassComesFrom) {
+  struct Keeps : ModuleOf<Keeps> {
+    std::vector<NDArray>* kept;
+    explicit Keeps(std::vector<NDArray>* list) : kept(list) {}
+    NDArray forward(const NDArray& x) override {
+      const NDArray inner = x * 2;
+      kept->push_back(inner);
+      return inner * 3;
+    }
+  };
+  std::vector<NDArray> kept;
+  Keeps keeps(&kept);
+  int calls = 0;
+  const HookHandle hook = keeps.register_backward_hook(
+      [&](const Module&, std::vector<NDArray>& inputs, std::span<const NDArray> outputs) {
+        ++calls;
+        ASSERT_EQ(outputs.size(), 1u);
+        EXPECT_FALSE(outputs[0].defined());
+        EXPECT_EQ(values(inputs.at(0)), (std::vector<float>{2}));
+      });
+  const NDArray x = ones({1}).requires_grad_();
+  const NDArray y = keeps(x);
+  sum(kept[0]).backward();
+  EXPECT_EQ(calls, 1);
+}
+
 TEST(BackwardHooks, GradientsOfGradientsPassThrough) {
   struct Cube : ModuleOf<Cube> {
     NDArray forward(const NDArray& x) override { return x * x * x; }

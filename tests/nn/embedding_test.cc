@@ -98,6 +98,14 @@ TEST(EmbeddingLayer, BadInputsAreErrors) {
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { largest(indices); }), "(bags, size)"));
 }
 
+TEST(EmbeddingBagLayer, TakesOffsetsOfAnyKind) {
+  const nn::EmbeddingBag bag(4, 2, {.mode = "sum"});
+  NDArray indices = array({0, 1, 2}), offsets = array({0, 2});
+  const NDArray want = bag(indices, offsets);
+  EXPECT_EQ(want.shape(), (Shape{2, 2}));
+  EXPECT_EQ(want.to_vector<float>(), bag(array({0, 1, 2}), array({0, 2})).to_vector<float>());
+}
+
 TEST(EmbeddingBagLayer, AgreesWithPyTorch) {
   const NDArray offsets = array<int64_t>({0, 2, 2}), flat = golden_indices().reshape({-1}),
                 padded = array<int64_t>({{1, 4, 0}, {4, 4, 4}});

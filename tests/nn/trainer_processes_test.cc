@@ -198,6 +198,24 @@ TEST(TrainerProcess, AllHaveTheRunningStatisticsOfTheFirst) {
     }
 }
 
+TEST(TrainerProcess, ProcessesWithDevicesOfTheirOwnShareRunningStatistics) {
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+    nn::Sequential net{nn::BatchNorm1d{6}, nn::Linear{6, 3}};
+    nn::BatchNorm1d alone(6);
+    const Context device = virt(kv.rank());
+    net.to(device);
+    nn::Trainer trainer(net, optim::SGDOptions{.lr = 0.1}, store);
+    const auto part = [&](int rank) { return test::some({5, 6}, 1 + static_cast<uint64_t>(rank)).to(f32); };
+    sum(square(net(part(kv.rank()).to(device)))).backward();
+    trainer.step();
+    net.to(cpu());
+    alone(part(0));
+    EXPECT_EQ(values_of(net.named_buffers()), values_of(alone.named_buffers())) << "rank " << kv.rank();
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
 TEST(TrainerProcess, ReplicasOnDevicesAreAddedFirst) {
   const auto errors = on_ranks(2, [&](KVStore& kv) {
     const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});

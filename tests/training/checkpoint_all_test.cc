@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ndarray/io/io_error.h"
 #include "nn/data/dataset.h"
 #include "nn/data/loader.h"
 #include "nn/nn.h"
@@ -138,6 +139,16 @@ TEST(CheckpointOfAll, WhatDoesNotFitIsSaidBeforeAnythingIsChanged) {
   EXPECT_EQ((std::vector<float>{1, 1, 1}), array.to_vector<float>());
   two.add("array", ones({4}));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { two.load(path); }), "(4,)"));
+}
+
+TEST(CheckpointOfAll, AFileThatCannotBeLookedForIsNotTakenForMissing) {
+  const TempFolder folder;
+  std::filesystem::create_symlink("loop", folder / "loop");  // it refers to itself
+  nn::Linear layer(2, 2);
+  Checkpoint checkpoint;
+  checkpoint.add("model", layer);
+  EXPECT_FALSE(checkpoint.load_if_exists(folder / "none.safetensors"));
+  EXPECT_TRUE(contains(error_of<FileError>([&] { checkpoint.load_if_exists(folder / "loop"); }), "loop"));
 }
 
 TEST(EarlyStopping, StopsAfterItsPatience) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -52,6 +54,20 @@ TEST(History, DrawsEachCurveInOneScale) {
   EXPECT_NEAR(lines[0][10].first, lines[1][5].first, 0.1);    // step 10
   EXPECT_NEAR(lines[0][5].second, lines[1][10].second, 0.1);  // value 5
   EXPECT_EQ(1u, lines_of(history.svg({"loss"})).size());
+}
+
+TEST(History, ExtremesAreThoseOfFiniteValues) {
+  const test::TempFolder folder;
+  History history;
+  int64_t step = 0;
+  for (const double value : {std::nan(""), 3.0, -2.0, std::numeric_limits<double>::infinity(), 7.0})
+    history.add("loss", step++, value);
+  history.add("none", 0, std::nan(""));
+  history.write_html(folder / "run.html", "run");
+  std::ifstream file(folder / "run.html");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_TRUE(contains(text, "<td>7</td><td>-2</td><td>7</td>")) << text.substr(0, 800);
+  EXPECT_TRUE(contains(text, "<td>nan</td><td>-</td><td>-</td>")) << text.substr(0, 800);
 }
 
 TEST(History, UsesALogarithmicScaleForLargeRatios) {
