@@ -52,7 +52,7 @@ Matrix as_matrix(const Rows& rows, C* buffer) {
   constexpr DType type = dtype_of<C>;
   if (rows.dtype == type) return {rows.data, rows.row_stride, rows.col_stride};
   const ConvertRow convert = convert_row(type, rows.dtype);
-  for (int64_t r = 0; r < rows.count; ++r)
+  for (int64_t r = 0; r < rows.count && rows.width > 0; ++r)
     convert(buffer + r * rows.width, 1, element_at(rows.data, rows.dtype, r * rows.row_stride),
             rows.col_stride, rows.width);
   return {buffer, rows.width, 1};
@@ -62,7 +62,7 @@ Matrix as_matrix(const Rows& rows, C* buffer) {
 template <class C>
 void store_rows(const C* from, const Rows& to) {
   const ConvertRow convert = convert_row(to.dtype, dtype_of<C>);
-  for (int64_t r = 0; r < to.count; ++r)
+  for (int64_t r = 0; r < to.count && to.width > 0; ++r)
     convert(element_at(to.data, to.dtype, r * to.row_stride), to.col_stride, from + r * to.width, 1,
             to.width);
 }
@@ -88,7 +88,7 @@ struct Mask {
       C* const row = scores + r * count;
       const int64_t in = std::clamp<int64_t>(limit(i + r) - j, 0, count);
       std::fill(row + in, row + count, kOut);
-      if (mask.data == nullptr) continue;
+      if (mask.data == nullptr || in == 0) continue;
       const int64_t at =
           b * mask.strides[0] + h * mask.strides[1] + (i + r) * mask.strides[2] + j * mask.strides[3];
       const int64_t step = mask.strides[3];
