@@ -41,7 +41,7 @@ liblapack-dev|@|LAPACK, singular values and eigenvalues
 zlib1g-dev|@|compression and checksums of .npz files
 nlohmann-json3-dev|@|JSON of safetensors files
 libboost1.81-dev/libboost-dev|@|Boost.Asio, the network of distributed jobs
-libssl-dev|@|OpenSSL, proves that a process belongs to the job
+libssl-dev|@|OpenSSL, authenticates and encrypts the connections of a job
 LIST
   fi
   if [ "$1" = build ]; then return; fi
