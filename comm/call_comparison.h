@@ -14,8 +14,8 @@
 //     the ranks that make different calls are the very ones that would disagree.
 //
 // Cost: each rank sends 256 bytes to every other rank and receives as many, all at once. Then an error names
-// exactly the ranks that have not come. From kMostDirect ranks on, it is log2(ranks) messages one after the
-// other, and a Timeout may name a rank that itself waits for the missing one.
+// exactly the ranks that have not come. With more than kMostDirect ranks, it is log2(ranks) messages one
+// after the other, and a Timeout may name a rank that itself waits for the missing one.
 //
 // Thread-safety: one thread at a time, except abort(), which any thread may call.
 #pragma once
@@ -34,6 +34,7 @@ class CallComparison {
  public:
   explicit CallComparison(std::shared_ptr<Transport> messages);
 
+  /// The largest group in which each rank sends its description to every other one.
   static constexpr int kMostDirect = 16;
 
   /// Blocks until all ranks that take part in the call have described it. Throws ProtocolError, which

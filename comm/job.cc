@@ -257,7 +257,7 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
     log(LogLevel::warning,
         mx::detail::concat("[world] TLS encrypts the rendezvous and the connections to servers, but not the "
                            "traffic of transport ",
-                           name, "; tcp encrypts that, too"));
+                           name, "; the transports tcp and shm+tcp are encrypted"));
   const GroupMaker make = find_transport(name);
   std::shared_ptr<Communicator> group;
   // A group over NCCL takes memory of GPUs, also if it has one rank.

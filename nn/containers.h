@@ -1,4 +1,6 @@
 // Modules made of other modules or of functions: Sequential, Residual, ModuleList, ModuleDict, Lambda.
+//
+// Thread-safety: that of Module (nn/module.h).
 #pragma once
 
 #include <cstdint>
@@ -83,7 +85,7 @@ class Residual : public ModuleOf<Residual> {
 ///   nn::ModuleList layers;                                  // in the constructor: add("layers", layers)
 ///   for (int i = 0; i < n; ++i) layers.push_back(Block(d));
 ///   for (const auto& [name, layer] : layers) x = layer(x);
-///   auto [y, state] = layers.at<nn::LSTM>(0)(x, state);     // a module with other arguments
+///   auto [y, state] = layers.at<Cell>(0)(x, state);     // Cell: a ModuleOf with other arguments
 class ModuleList : public ModuleOf<ModuleList> {
  public:
   ModuleList() = default;

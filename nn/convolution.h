@@ -11,6 +11,8 @@
 //
 // Constructors throw InvalidArgument for sizes less than 1, groups that do not divide the channels, numbers
 // that no convolution has, and types that are not floating point.
+//
+// Thread-safety: that of Module (nn/module.h).
 #pragma once
 
 #include <concepts>

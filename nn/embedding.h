@@ -1,4 +1,6 @@
 // Embedding, EmbeddingBag and Bilinear.
+//
+// Thread-safety: that of Module (nn/module.h).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // More losses of torch.nn: for counts, for several labels, for margins, and CTC. See losses.h.
+//
+// Thread-safety: that of Module (nn/module.h).
 #pragma once
 
 #include <cstdint>

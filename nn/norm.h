@@ -4,6 +4,8 @@
 // operators/norm.h has the functions. Parameters: weight, initialised to 1, and bias, initialised to 0,
 // unless an option leaves them out. A call throws InvalidArgument for an input of another rank or number of
 // channels.
+//
+// Thread-safety: that of Module (nn/module.h).
 #pragma once
 
 #include <concepts>

@@ -7,6 +7,8 @@
 // x is (images, channels, spatial...), or one image without the first dimension. The functions of
 // operators/pooling.h also return the indices of the largest elements. Constructors throw InvalidArgument for
 // numbers that no pooling has.
+//
+// Thread-safety: that of Module (nn/module.h).
 #pragma once
 
 #include <cstdint>

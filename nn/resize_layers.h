@@ -1,5 +1,7 @@
 // Layers that change the spatial sizes of images without parameters: interpolation, channels as pixels, and
 // padding.
+//
+// Thread-safety: that of Module (nn/module.h).
 #pragma once
 
 #include <cstdint>

@@ -113,8 +113,8 @@ struct TrainerOptions {
   /// With several processes: each keeps the optimiser's state of its part of the parameters only. It sums the
   /// gradients of that part, updates it, and sends it to the others before the next forward pass. Results are
   /// the same. Not with `max_norm`, a dynamic loss scale, or an optimiser that needs whole parameters (LARS,
-  /// LAMB), and with one replica in each process. A step
-  /// throws InvalidState if parameters were frozen, unfrozen, moved or converted after the trainer was made.
+  /// LAMB), and only with one replica in each process. A step throws InvalidState if parameters were frozen,
+  /// unfrozen, moved or converted after the trainer was made.
   bool shard_optimizer = false;
   /// Compares checksums of the parameters between all processes every so many steps; 0: as the store's
   /// option says. A later step() then throws ProtocolError, which names the parameter and the processes;
@@ -202,11 +202,12 @@ class Trainer {
   void load_state_dict(const NamedArrays& state,
                        std::source_location where = std::source_location::current());
   size_t replicas() const { return replicas_.size(); }
-  /// Copies the first replica's parameters and buffers to the others; before that, the parameters and buffers
-  /// of process 0 to all others. With several processes it waits for them, and throws ProtocolError, naming
-  /// the first parameter that differs, if they have other models. Call it after loading the first replica.
-  /// Then load the optimiser's state, in all processes: master copies of f16 and bf16 parameters are set to
-  /// the parameters.
+  /// Copies the first replica's parameters to the others, and its buffers too unless `broadcast_buffers` is
+  /// false. Before that, the parameters and buffers of process 0 are copied to all processes, whatever that
+  /// option says. With several processes it waits for them, and throws ProtocolError, naming the first
+  /// parameter that differs, if they have other models. Call it after loading the first replica. Then load
+  /// the optimiser's state, in all processes: master copies of f16 and bf16 parameters are set to the
+  /// parameters.
   void synchronise(std::source_location where = std::source_location::current());
 
  private:

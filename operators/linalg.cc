@@ -33,7 +33,7 @@ using detail::Converted;
 using detail::SymmetricAttrs;
 using detail::TriangularAttrs;
 
-// Operations of which the calling thread does so many itself in about two microseconds.
+// Up to this many element operations, about two microseconds, the calling thread runs the operator itself.
 constexpr int64_t kDirectWork = 1 << 11;
 
 Shape batch_of(const Shape& shape) {

@@ -5,6 +5,8 @@
 // the tests that run for every operator (tests/operators/registry_*). CONTRIBUTING.md lists the steps to add
 // one.
 //
+// Thread-safety: the public functions of families may be called from any thread.
+//
 //   struct SoftmaxAttrs { int64_t axis = -1;  ... fields ... };
 //   constexpr Operator kSoftmax = {.kernel = {"softmax", run_softmax}, .doc = "...", .inputs = {"x"}, ...};
 //   NDArray softmax(const Arg& x, int64_t axis) { return call(kSoftmax, SoftmaxAttrs{axis}, x); }

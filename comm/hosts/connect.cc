@@ -41,7 +41,7 @@ void tell_of_separate_ranks(const Transport& transport) {
   const std::string own = transport.machine(transport.rank());
   std::vector<int> separate;
   for (int rank = 0; rank < transport.size(); ++rank) {
-    if (!is_same_start(transport.machine(rank), own)) continue;
+    if (!is_same_boot(transport.machine(rank), own)) continue;
     if (rank < transport.rank()) return;
     if (transport.machine(rank) != own) separate.push_back(rank);
   }

@@ -3,7 +3,7 @@
 // Its calls never block. In clear text each is one system call. secure() begins TLS if the identity asks for
 // it; tls_session.h says how the calls behave then.
 //
-// The destructor closes the socket; with TLS it says farewell first.
+// The destructor closes the socket; with TLS it sends close_notify first.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -83,7 +83,7 @@ class Stream {
   short events(short wanted) const noexcept { return tls_ ? tls_->events(wanted) : wanted; }
   /// Returns whether the other side has closed the connection, and nothing of it remains to be received.
   bool ended() noexcept;
-  /// Says that nothing follows: with TLS, and to the system.
+  /// Ends the sending direction: sends close_notify if the stream uses TLS, then calls shutdown(SHUT_WR).
   void shut_down() noexcept;
 
   /// For Handshake::receive(): empty in clear text.

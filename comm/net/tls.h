@@ -1,9 +1,9 @@
-// TlsContext: with which keys the connections of a process are encrypted, if they are.
+// TlsContext: the keys and settings with which a process encrypts its connections.
 //
 // TLS 1.3 (RFC 8446), with one of two kinds of keys:
 //   - from the job's secret: an external pre-shared key for each connection, derived from the secret (HKDF,
 //     RFC 5869) with the job and the epoch of the connector as context, beside a Diffie-Hellman exchange. So
-//     who learns the secret later cannot read what was recorded;
+//     recorded connections stay secret even if the job's secret becomes known later (forward secrecy);
 //   - certificates on both sides, which the job's own certificate authority has signed.
 //
 // An Identity that has a context makes Stream::secure() and handshake_on() encrypt. The handshake of

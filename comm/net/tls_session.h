@@ -54,7 +54,7 @@ class TlsSession {
   short events(short wanted) const noexcept;
   /// Returns whether the other side has ended the connection and all its bytes have been received.
   bool ended() noexcept;
-  /// Says that nothing follows.
+  /// Sends close_notify, if the socket takes it at once.
   void close_notify() noexcept;
 
   /// Returns 32 bytes that only the two ends of this connection know (RFC 9266); empty before the handshake

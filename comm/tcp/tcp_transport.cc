@@ -22,11 +22,12 @@ namespace mx::comm {
 namespace {
 
 constexpr int kGatheredMessages = 16;
-// If others used the processor for so long after a yield, the next waits sleep at once. Whoever sleeps in
-// poll() gets the processor when its message arrives; whoever yields gets it when all others have had a turn.
+// If a yield took this long, the next waits sleep at once: a thread that sleeps in poll() is scheduled as
+// soon as its message arrives; a thread that yields is scheduled only after all other runnable threads.
 constexpr std::chrono::microseconds kLongYield{300};
 constexpr int kCrowdedWaits = 256;
-// Looks at the rings between two looks at the sockets, which cost system calls.
+// How often the rings are polled between two polls of the sockets. Polling a socket costs a system call;
+// polling a ring does not.
 constexpr int kLooksAtRings = 50;
 
 std::string tcp_error_text(int error) { return std::strerror(error); }
@@ -71,7 +72,7 @@ void TcpTransport::share_memory(std::unique_ptr<shm::Rings> rings, const std::ve
   for (int member = 0; member < rings_->size(); ++member)
     if (member != rings_->rank())
       peers_[static_cast<size_t>(members[static_cast<size_t>(member)])].member = member;
-  looks_at_rings_ = !rings_->crowded();
+  polls_rings_ = !rings_->crowded();
 }
 
 std::string TcpTransport::machine(int rank) const {
@@ -160,7 +161,7 @@ void TcpTransport::run_until(Done done, Deadline deadline) {
       sleep_at = Clock::now() + spin;
       // A long transfer may progress for ever without sleeping, so its deadline is checked here, too.
       if (deadline.passed()) time_out();
-    } else if (looks_at_rings_ && spin.count() > 0 && look_at_rings()) {
+    } else if (polls_rings_ && spin.count() > 0 && look_at_rings()) {
       continue;
     } else if (const auto now = Clock::now(); now >= sleep_at) {
       sleep(deadline);

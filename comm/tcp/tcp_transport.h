@@ -131,8 +131,8 @@ class TcpTransport final : public Transport {
   std::vector<Peer> peers_;
   const TcpOptions options_;
   std::unique_ptr<shm::Rings> rings_;
-  bool looks_at_rings_ = false;  ///< the ranks of the host do not outnumber their processors
-  Fd wake_;                      ///< eventfd, readable after abort()
+  bool polls_rings_ = false;  ///< a waiting call polls the rings: the host has a processor for each rank
+  Fd wake_;                   ///< eventfd, readable after abort()
   std::vector<pollfd> polled_;
   int crowded_waits_ = 0;  ///< waits to come that do not poll, because a yield took long
 

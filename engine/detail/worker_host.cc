@@ -1,7 +1,5 @@
 #include "engine/detail/worker_host.h"
 
-#include <algorithm>
-
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 

@@ -12,6 +12,9 @@
 // runs those of all trials at once. Inside a trial the default random generators belong to the trial and
 // begin with its seed. Values and seeds depend only on the search's seed and the trial's number. So results
 // do not depend on `parallel`, if a trial depends on nothing else.
+//
+// With `parallel` above 1 the function is called from several threads at once, so it must not change shared
+// data without a lock. Thread-safety of SearchSpace: one thread at a time.
 #pragma once
 
 #include <cstdint>

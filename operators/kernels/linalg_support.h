@@ -10,7 +10,7 @@
 
 namespace mx::kernels::detail {
 
-/// " (matrix (1, 2) of the stack)"; "" if there is only one matrix.
+/// Returns " (matrix (1, 2) of a stack of shape (2, 3))"; "" if there is only one matrix.
 std::string at_item(int64_t item, const Shape& batch);
 
 /// Throws NumericError if an item failed: its iteration did not converge.

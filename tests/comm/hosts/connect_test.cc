@@ -189,11 +189,11 @@ TEST(HostsMachine, DiffersByHostAndIsOneForThisProcess) {
   EXPECT_EQ(machine_of("a"), machine_of("a"));
   EXPECT_NE(machine_of("a"), machine_of("b"));
   EXPECT_EQ(machine_of("a").find('\n'), std::string::npos);
-  EXPECT_TRUE(is_same_start(machine_of("a"), machine_of("a")));
-  EXPECT_FALSE(is_same_start(machine_of("a"), machine_of("b")));
-  EXPECT_TRUE(is_same_start("a s 1 2 0", "a s 2 2 0"));
-  EXPECT_FALSE(is_same_start("a s 1 2 0", "a t 1 2 0"));
-  EXPECT_FALSE(is_same_start("a", "b"));
+  EXPECT_TRUE(is_same_boot(machine_of("a"), machine_of("a")));
+  EXPECT_FALSE(is_same_boot(machine_of("a"), machine_of("b")));
+  EXPECT_TRUE(is_same_boot("a s 1 2 0", "a s 2 2 0"));
+  EXPECT_FALSE(is_same_boot("a s 1 2 0", "a t 1 2 0"));
+  EXPECT_FALSE(is_same_boot("a", "b"));
 }
 
 }  // namespace
