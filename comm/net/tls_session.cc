@@ -388,6 +388,7 @@ ssize_t TlsSession::send(const iovec* parts, size_t count) noexcept {
   };
   if (is_clear()) return in_clear();
   if (failure_) return errno = EPROTO, -1;
+  if (send_error_ != 0) return errno = send_error_, -1;
   ssize_t total = 0;
   for (size_t i = 0, at = 0; left > 0;) {
     while (at == parts[i].iov_len) ++i, at = 0;
@@ -414,8 +415,13 @@ ssize_t TlsSession::send(const iovec* parts, size_t count) noexcept {
     if (is_clear()) return in_clear();
     if (!settle()) return errno = EPROTO, -1;
     if (result != 1) {
-      retried_bytes_ = bytes;
       const ssize_t end = outcome(result, send_wants_);
+      if (end < 0 && errno == EAGAIN) {
+        retried_bytes_ = bytes;
+      } else {
+        // The record that OpenSSL holds can never leave, so nothing behind it can.
+        send_error_ = end == 0 ? EPIPE : errno;
+      }
       if (total > 0) return total;
       if (end == 0) errno = EPIPE;
       return -1;

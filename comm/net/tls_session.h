@@ -43,7 +43,8 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
 
   /// Sends what the socket takes. Returns its bytes, or -1 and sets errno: EAGAIN if it takes nothing now,
-  /// EPROTO if TLS has failed. After EAGAIN, the next call must begin with the same bytes.
+  /// EPROTO if TLS has failed. After EAGAIN, the next call must begin with the same bytes. After another
+  /// error, later calls send nothing and fail with it; receive() still returns what has arrived.
   ssize_t send(const iovec* parts, size_t count) noexcept;
   /// Receives until the parts are full or the socket is empty. Returns the bytes, 0 at the end of the
   /// connection, or -1 and sets errno as send() does.
@@ -99,6 +100,7 @@ class TlsSession {
   bool ended_ = false;       // the other side has said or shown that nothing follows
   bool unreported_ = false;  // receive() has returned bytes ahead of an error or the end
   int socket_error_ = 0;     // of the last operation on the socket
+  int send_error_ = 0;       // of the first send() that failed for good; later ones fail alike
   bool at_end_ = false;      // the last read of the socket found its end
   short receive_wants_, send_wants_;
   size_t retried_bytes_ = 0;        // of the record that send() could not write, for the next call

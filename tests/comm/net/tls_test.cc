@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <exception>
 #include <fstream>
 #include <functional>
@@ -473,6 +474,22 @@ TEST(Tls, SendingToAClosedConnectionRaisesNoSignal) {
         for (int i = 0; i < 100; ++i) send_all(met.connector, std::as_bytes(std::span(much)), tls_soon());
       },
       PeerLost);
+}
+
+TEST(Tls, SendingAfterABrokenSendFailsAgainAndReadingGoesOn) {
+  const auto tls = tls_with_secret();
+  Met met = meet(tls_identity(0, tls), tls_identity(1, tls));
+  met.expect_good();
+  ASSERT_EQ(::shutdown(met.connector.fd(), SHUT_WR), 0);
+  // Whoever sends to several connections may notice the broken one late, and has other bytes for it then.
+  for (const size_t bytes : {size_t{16384}, size_t{1}, size_t{50'000}}) {
+    std::string text = tls_pattern(bytes, 3);
+    // One part. What lies behind it in memory is not to be read.
+    iovec parts[2] = {{text.data(), text.size()}, {nullptr, size_t{1} << 20}};
+    EXPECT_EQ(met.connector.send(parts, 1), -1) << bytes;
+    EXPECT_EQ(errno, EPIPE) << bytes;
+  }
+  expect_transfer(met.acceptor, met.connector, tls_pattern(20'000, 4));
 }
 
 TEST(Tls, AForkedChildDoesNotTouchTheConnection) {
