@@ -65,6 +65,17 @@ std::string describe(const Request& request) {
 }
 
 void check_request(const Request& request, int rank, int size) {
+  // Numbers beyond the enumerations would be indices of tables later.
+  const auto check_number = [](const char* what, int number, int count) {
+    MX_CHECK(number < count, InvalidArgument, "[start] expected ", what, " among 0..", count - 1, ", got ",
+             number);
+  };
+  check_number("a collective", static_cast<int>(request.collective),
+               static_cast<int>(Collective::receive) + 1);
+  check_number("a type", static_cast<int>(request.type), kTypes);
+  check_number("a reduction", static_cast<int>(request.options.reduction),
+               static_cast<int>(Reduction::max) + 1);
+  check_number("an order", static_cast<int>(request.options.order), static_cast<int>(Order::any) + 1);
   const bool point = request.collective == Collective::send || request.collective == Collective::receive;
   if (point || request.collective == Collective::broadcast)
     MX_CHECK(request.peer >= 0 && request.peer < size && !(point && request.peer == rank), InvalidArgument,

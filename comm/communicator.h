@@ -141,7 +141,7 @@ class Communicator {
 };
 
 /// Throws InvalidArgument if the request is wrong for a group of `size` ranks: a rank out of range, a missing
-/// buffer, bytes beyond 2^62.
+/// buffer, bytes beyond 2^62, a number that is no member of an enumeration.
 void check_request(const Request& request, int rank, int size);
 /// "allreduce of 10 x f32 'fc1.weight'", for messages.
 std::string describe(const Request& request);

@@ -176,6 +176,17 @@ TEST_P(Conformance, WrongRequestsThrowAndHarmNothing) {
     EXPECT_THROW(member.allreduce(nullptr, &value, 1, Type::f32), InvalidArgument);
     EXPECT_THROW(member.allreduce(&value, nullptr, 1, Type::f32), InvalidArgument);
     EXPECT_THROW(member.allreduce(&value, &value, SIZE_MAX / 2, Type::f32), InvalidArgument);
+    // Numbers that are no members of the enumerations.
+    EXPECT_THROW(member.allreduce(&value, &value, 1, static_cast<Type>(kTypes)), InvalidArgument);
+    CallOptions options;
+    options.reduction = static_cast<Reduction>(3);
+    EXPECT_THROW(member.allreduce(&value, &value, 1, Type::f32, options), InvalidArgument);
+    options = {};
+    options.order = static_cast<Order>(2);
+    EXPECT_THROW(member.allreduce(&value, &value, 1, Type::f32, options), InvalidArgument);
+    Request unknown;
+    unknown.collective = static_cast<Collective>(8);
+    EXPECT_THROW(member.run(unknown), InvalidArgument);
     EXPECT_EQ(member.failure(), nullptr);
     member.allreduce(&value, &value, 1, Type::f32);
     EXPECT_EQ(value, 2.f);
