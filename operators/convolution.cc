@@ -60,6 +60,9 @@ void infer_convolution(InferContext& c) {
   const ConvolutionSizes s = sizes_of(c.attr<ConvolutionAttrs>(), x.rank());
   s.check(c.name(), x.rank());
   check_kernel(c.name(), x, weight);
+  MX_CHECK(s.groups > 1 || weight[1] == x[1], InvalidArgument, "[", c.name(), "] expected images with ",
+           weight[1], " channels (dimension 1), as the weight has, got ", x[1], " in shapes ", x, " and ",
+           weight);
   MX_CHECK(x[1] % s.groups == 0 && weight[0] % s.groups == 0 && weight[1] == x[1] / s.groups, InvalidArgument,
            "[", c.name(), "] expected x (images, in, ...) and a weight (out, in / groups, ...), where ",
            s.groups, " groups divide in and out, got shapes ", x, " and ", weight);

@@ -220,9 +220,11 @@ void check_length(int64_t n, const char* op, const Arg& x) {
 
 void check_complex(const Arg& x, const char* op) {
   const Shape& shape = x.array.shape();
-  MX_CHECK(shape.rank() >= 1 && shape.back() == 2, InvalidArgument, "[", op,
-           "] expected complex numbers (.., 2), real and imaginary parts in the last dimension, got shape ",
-           shape, called_at(x));
+  MX_CHECK(
+      shape.rank() >= 1 && shape.back() == 2, InvalidArgument, "[", op,
+      "] expected complex numbers (.., 2), real and imaginary parts in the last dimension (fft::complex(x) "
+      "makes them of real ones), got shape ",
+      shape, called_at(x));
 }
 
 NDArray transform(const Arg& x, std::optional<IntArg> n, int64_t axis, Norm norm, bool inverse,

@@ -127,6 +127,10 @@ TEST(ConvolutionOp, ErrorsNameWhatCame) {
                        }),
                        "floating-point elements, got i32"));
   EXPECT_TRUE(contains(text([&] { convolution(zeros({2, 3, 8, 8}), w); }), "(2, 3, 8, 8) and (6, 4, 3, 3)"));
+  EXPECT_TRUE(contains(text([&] {
+                         convolution(zeros({2, 3, 8, 8}), w);
+                       }),
+                       "images with 4 channels (dimension 1), as the weight has, got 3"));
   EXPECT_TRUE(contains(text([&] { convolution(x, w, {.stride = 0}); }), "a stride of at least 1"));
   EXPECT_TRUE(contains(text([&] { convolution(x, w, {.padding = -1}); }), "a padding of at least 0"));
   EXPECT_TRUE(contains(text([&] { convolution(x, w, {.dilation = {1, 0}}); }), "got (1, 0)"));

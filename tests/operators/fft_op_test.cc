@@ -201,6 +201,7 @@ TEST(Fft, ErrorsNameWhatCame) {
   const auto message = [](const std::function<void()>& f) { return error_of<InvalidArgument>(f); };
   EXPECT_TRUE(contains(message([] { fft::fft(ones({3, 3})); }), "expected complex numbers (.., 2)"));
   EXPECT_TRUE(contains(message([] { fft::fft(ones({3, 3})); }), "got shape (3, 3)"));
+  EXPECT_TRUE(contains(message([] { fft::fft2(ones({3, 3})); }), "fft::complex(x)"));
   for (const DType dtype : {f16, i32})
     EXPECT_TRUE(contains(message([&] { fft::rfft(ones({3}, dtype)); }), "[rfft] expected elements of type"));
   EXPECT_TRUE(contains(message([] { fft::fft(ones({3, 2}), {}, 1); }), "[fft] expected an axis"));
