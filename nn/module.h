@@ -332,7 +332,9 @@ requires kIsModule<M> M Module::add(const std::string& name, const M& module) {
 ///   auto [y, weights] = attend(q, k);
 ///
 /// Hooks see the arrays among the arguments and among the results (nn/detail/call_arrays.h says where they
-/// are looked for). A braced list has no type of its own, so write `attend(q, k, Mask{...})`.
+/// are looked for). A braced list has no type of its own, so write `attend(q, k, Mask{...})`. Such a
+/// forward() hides the virtual function of Module, as it should; Clang and GCC 13 warn of it with -Wall, and
+/// -Wno-overloaded-virtual turns that off.
 ///
 /// Modules that share code derive from a Base, whose constructor gets the arguments.
 template <class Self, class Base = Module>
