@@ -98,7 +98,7 @@ bool later(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS;
 }
 
-/// What an alert of the other side is likely to mean for the user.
+/// Says what an alert of the other side probably means for the user.
 const char* hint_of_alert(int alert, bool certificates) {
   switch (alert) {
     case SSL_AD_DECRYPT_ERROR:
@@ -126,7 +126,7 @@ const char* hint_of_alert(int alert, bool certificates) {
 
 }  // namespace
 
-/// What OpenSSL calls.
+/// The functions that OpenSSL calls.
 struct TlsSession::Callbacks {
   static TlsSession& of(BIO* bio) { return *static_cast<TlsSession*>(BIO_get_data(bio)); }
   static TlsSession& of(SSL* ssl) { return *static_cast<TlsSession*>(SSL_get_app_data(ssl)); }

@@ -31,6 +31,9 @@ class GoldenArrays {
     }
   }
 
+  bool has(const std::string& name) const { return all_.contains(name); }
+  size_t size() const { return all_.size(); }
+
   /// `tolerance`: relative, and absolute for numbers smaller than 1.
   void expect(const std::string& name, const NDArray& got, double tolerance) const {
     SCOPED_TRACE(name);
