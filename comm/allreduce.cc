@@ -153,8 +153,7 @@ unsigned char* exchange_joined(Call& call, size_t send_stride, size_t receive_by
     call.receive_header(from);
     call.receive(from, scratch + static_cast<size_t>(from) * send_stride, receive_bytes);
   }
-  for (int peer = 0; peer < call.size(); ++peer)
-    if (peer != call.rank()) call.check_header(peer, 1);
+  call.check_headers();
   call.finish();
   return scratch;
 }

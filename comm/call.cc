@@ -76,14 +76,49 @@ void Call::send_header(int peer) {
 }
 
 Call::Ticket Call::receive_header(int peer) {
+  workspace_.peers[static_cast<size_t>(peer)].header_posted = true;
   return receive(peer, &workspace_.headers[static_cast<size_t>(peer)], sizeof(CallHeader));
 }
 
 void Call::check_header(int peer, Ticket ticket) {
   await(peer, ticket);
+  compare_header(peer);
+}
+
+void Call::check_headers() {
+  std::vector<int>& left = workspace_.unchecked;
+  left.clear();
+  for (int peer = 0; peer < size_; ++peer)
+    if (peer != rank_) left.push_back(peer);
+  while (!left.empty()) {
+    const size_t place = transport_.await_first(left, deadline_);
+    const int peer = left[place];
+    left.erase(left.begin() + static_cast<std::ptrdiff_t>(place));
+    ++workspace_.peers[static_cast<size_t>(peer)].awaited;
+    compare_header(peer);
+  }
+}
+
+void Call::compare_header(int peer) {
   const CallHeader& got = workspace_.headers[static_cast<size_t>(peer)];
   if (!workspace_.own.matches(got)) [[unlikely]]
     fail_mismatch(peer, got);
+}
+
+std::exception_ptr Call::arrived_mismatch() {
+  for (int peer = 0; peer < size_; ++peer) {
+    const Workspace::Peer& state = workspace_.peers[static_cast<size_t>(peer)];
+    // The header is the first message of a call, so if nothing has been awaited, nobody has compared it.
+    if (!state.header_posted || state.awaited > 0 || transport_.arrived(peer) == 0) continue;
+    const CallHeader& got = workspace_.headers[static_cast<size_t>(peer)];
+    if (workspace_.own.matches(got)) continue;
+    try {
+      fail_mismatch(peer, got);
+    } catch (...) {
+      return std::current_exception();
+    }
+  }
+  return nullptr;
 }
 
 void Call::exchange_headers() {
@@ -92,8 +127,7 @@ void Call::exchange_headers() {
     send_header(to);
     receive_header(from);
   }
-  for (int peer = 0; peer < size_; ++peer)
-    if (peer != rank_) check_header(peer, 1);
+  check_headers();
 }
 
 void Call::fail_mismatch(int peer, const CallHeader& got) {

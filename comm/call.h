@@ -41,7 +41,7 @@ class Workspace {
 
   struct Peer {
     uint64_t posted = 0, awaited = 0;  // messages from this rank
-    bool header_sent = false;
+    bool header_sent = false, header_posted = false;
   };
 
  private:
@@ -59,6 +59,7 @@ class Workspace {
   std::vector<const void*> inputs;  // of folds
   std::vector<uint64_t> tickets;    // of receives that are awaited one by one
   std::vector<int> children;        // in the tree of a broadcast
+  std::vector<int> unchecked;       // ranks whose headers have not been compared
 
   // Ranks, in their order.
   const std::vector<int> all;  // every rank
@@ -120,14 +121,22 @@ class Call {
   void send_header(int peer);
   Ticket receive_header(int peer);
   void check_header(int peer, Ticket ticket);
+  /// The same for the headers of all ranks, in the order in which they arrive: two ranks whose calls differ
+  /// need not wait for a third one to find that out.
+  void check_headers();
   /// All headers to and from all ranks. No rank returns if one disagrees.
   void exchange_headers();
 
+  /// After a lost rank or a time limit: returns a ProtocolError if a header that has arrived, and that nobody
+  /// has compared yet, describes another call; else null. A rank that finds the difference first may be gone
+  /// before this one has compared.
+  std::exception_ptr arrived_mismatch();
   /// After an error: tells the ranks that wait for the header of this rank, if `tell`, and ends all messages.
   /// Does not throw.
   void give_up(const std::exception_ptr& error, bool tell) noexcept;
 
  private:
+  void compare_header(int peer);
   [[noreturn]] void fail_mismatch(int peer, const CallHeader& got);
 
   Transport& transport_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,15 @@ int count_machines(const Transport& transport) {
   for (int rank = 0; rank < transport.size(); ++rank) machines.push_back(transport.machine(rank));
   std::sort(machines.begin(), machines.end());
   return static_cast<int>(std::unique(machines.begin(), machines.end()) - machines.begin());
+}
+
+/// Within a handler of PeerLost or Timeout: throws the difference between the calls if that is what made the
+/// other rank end, else the error.
+[[noreturn]] void give_up_after_loss(Call& call) {
+  const std::exception_ptr mismatch = call.arrived_mismatch();
+  const std::exception_ptr error = mismatch ? mismatch : std::current_exception();
+  call.give_up(error, false);
+  std::rethrow_exception(error);
 }
 
 }  // namespace
@@ -43,6 +53,10 @@ void Collectives::run(const Request& request, Deadline deadline) {
   } catch (const ProtocolError&) {
     call.give_up(std::current_exception(), true);
     throw;
+  } catch (const PeerLost&) {
+    give_up_after_loss(call);
+  } catch (const Timeout&) {
+    give_up_after_loss(call);
   } catch (...) {
     call.give_up(std::current_exception(), false);
     throw;

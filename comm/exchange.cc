@@ -25,8 +25,7 @@ void allgather_direct(Call& call) {
       call.receive_header(from);
       call.receive(from, scratch + static_cast<size_t>(from) * largest, call.bytes(call.slice(from).count));
     }
-    for (int peer = 0; peer < call.size(); ++peer)
-      if (peer != call.rank()) call.check_header(peer, 1);
+    call.check_headers();
     call.finish();
     // First its own: the input may lie anywhere within the output.
     if (bytes > 0) std::memmove(call.out(mine.begin), call.in(), bytes);
@@ -71,9 +70,7 @@ void all_to_all_direct(Call& call) {
     call.send(to, from_place + static_cast<size_t>(to) * block, block);
     call.receive(from, to_place + static_cast<size_t>(from) * block, block);
   }
-  if (joined)
-    for (int peer = 0; peer < call.size(); ++peer)
-      if (peer != call.rank()) call.check_header(peer, 1);
+  if (joined) call.check_headers();
   call.finish();
   if (block == 0) return;
   const size_t own = static_cast<size_t>(call.rank()) * block;

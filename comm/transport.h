@@ -20,8 +20,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "comm/deadline.h"
 
@@ -46,6 +48,12 @@ class Transport {
   /// is complete. Sends progress meanwhile. Throws PeerLost if a peer is lost, Timeout (which names the ranks
   /// that have not delivered) after the deadline, and the reason of abort().
   virtual void await_receive(int peer, Deadline deadline) = 0;
+  /// Blocks like await_receive() for the first of the ranks in `peers` whose oldest message is complete, and
+  /// returns its place in `peers`. Precondition: a message is awaited from each of them.
+  virtual size_t await_first(const std::vector<int>& peers, Deadline deadline) = 0;
+  /// Returns how many of the messages from `peer` that were posted and not yet awaited are complete. It may
+  /// be asked after an error, too: the messages may explain it.
+  virtual uint64_t arrived(int peer) const = 0;
   /// Blocks until everything posted has ended. Throws like await_receive().
   virtual void finish(Deadline deadline) = 0;
   /// The last words after an error: blocks until everything posted for sending has left, at most until the

@@ -110,6 +110,29 @@ void TcpTransport::await_receive(int peer, Deadline deadline) {
   ++from.awaited;
 }
 
+size_t TcpTransport::await_first(const std::vector<int>& peers, Deadline deadline) {
+  for (const int peer : peers) {
+    const Peer& from = other(peer, "await_first");
+    MX_CHECK(from.awaited < from.receives.added(), InvalidState,
+             "[await_first] expected a message that was posted for receiving from rank ", peer, ", got none");
+  }
+  size_t first = 0;
+  run_until(
+      [&] {
+        for (first = 0; first < peers.size(); ++first)
+          if (arrived(peers[first]) > 0) return true;
+        return false;
+      },
+      deadline);
+  ++peers_[static_cast<size_t>(peers[first])].awaited;
+  return first;
+}
+
+uint64_t TcpTransport::arrived(int peer) const {
+  const Peer& from = peers_[static_cast<size_t>(peer)];
+  return from.receives.completed() - from.awaited;
+}
+
 void TcpTransport::finish(Deadline deadline) {
   throw_if_aborted();
   run_until(
@@ -328,7 +351,22 @@ void TcpTransport::fail(const Error& error) {
   throw error;  // not reached
 }
 
+void TcpTransport::receive_rest(int lost) {
+  if (std::exchange(losing_, true)) return;  // the loss of a second rank, found while this function reads
+  for (int i = 0; i < size(); ++i) {
+    Peer& peer = peers_[static_cast<size_t>(i)];
+    if (i == lost || peer.receives.empty()) continue;
+    try {
+      while (!peer.receives.empty() && receive_some(i, peer)) {
+      }
+    } catch (const Error&) {  // the first loss is the one to report
+    }
+  }
+}
+
 void TcpTransport::lose(int peer, const std::string& why) {
+  if (losing_) throw PeerLost(why);  // receive_rest() ignores it
+  receive_rest(peer);
   const std::string cause = options_.explain_loss ? options_.explain_loss(peer) : std::string();
   throw_if_aborted();  // while the cause was looked for, somebody may have found it
   if (!cause.empty()) fail(PeerLost(cause));

@@ -81,6 +81,8 @@ class TcpTransport final : public Transport {
   void post_send(int peer, const void* data, size_t bytes) override;
   void post_receive(int peer, void* data, size_t bytes) override;
   void await_receive(int peer, Deadline deadline) override;
+  size_t await_first(const std::vector<int>& peers, Deadline deadline) override;
+  uint64_t arrived(int peer) const override;
   void finish(Deadline deadline) override;
   void flush(Deadline deadline) noexcept override;
   void abort(std::exception_ptr reason) override;
@@ -101,6 +103,8 @@ class TcpTransport final : public Transport {
   template <class Error>
   [[noreturn]] void fail(const Error& error);
   [[noreturn]] void lose(int peer, const std::string& why);
+  /// Takes what other ranks than `lost` have sent already. Ignores errors.
+  void receive_rest(int lost);
   /// Of the ranks whose messages have not come: the first that has sent nothing, otherwise the first; or -1.
   int silent_rank() const;
   [[noreturn]] void time_out();
@@ -131,6 +135,7 @@ class TcpTransport final : public Transport {
   std::vector<Peer> peers_;
   const TcpOptions options_;
   std::unique_ptr<shm::Rings> rings_;
+  bool losing_ = false;       ///< a loss has been found, and the messages that came before it are being read
   bool polls_rings_ = false;  ///< a waiting call polls the rings: the host has a processor for each rank
   Fd wake_;                   ///< eventfd, readable after abort()
   std::vector<pollfd> polled_;

@@ -170,6 +170,25 @@ class ThreadTransport final : public Transport {
     ++posted.awaited;
   }
 
+  size_t await_first(const std::vector<int>& peers, Deadline deadline) override {
+    size_t first = 0;
+    wait(deadline, [&] {
+      for (first = 0; first < peers.size(); ++first)
+        if (arrived(peers[first]) > 0) return true;
+      // Nothing has arrived: now a rank that is gone counts.
+      for (first = 0; first < peers.size(); ++first)
+        if (received(peers[first], posted_[static_cast<size_t>(peers[first])].awaited + 1)) return true;
+      return false;
+    });
+    ++posted_[static_cast<size_t>(peers[first])].awaited;
+    return first;
+  }
+
+  uint64_t arrived(int peer) const override {
+    return hub_->channel(peer, rank_).received.load(std::memory_order_acquire) -
+           posted_[static_cast<size_t>(peer)].awaited;
+  }
+
   void finish(Deadline deadline) override {
     wait(deadline, [&] {
       for (int peer = 0; peer < hub_->size; ++peer)

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "comm/transport.h"
 
@@ -22,6 +24,10 @@ class ForwardingTransport : public Transport {
   void post_send(int peer, const void* data, size_t bytes) override { below_->post_send(peer, data, bytes); }
   void post_receive(int peer, void* data, size_t bytes) override { below_->post_receive(peer, data, bytes); }
   void await_receive(int peer, Deadline deadline) override { below_->await_receive(peer, deadline); }
+  size_t await_first(const std::vector<int>& peers, Deadline deadline) override {
+    return below_->await_first(peers, deadline);
+  }
+  uint64_t arrived(int peer) const override { return below_->arrived(peer); }
   void finish(Deadline deadline) override { below_->finish(deadline); }
   void flush(Deadline deadline) noexcept override { below_->flush(deadline); }
   void abort(std::exception_ptr reason) override { below_->abort(std::move(reason)); }

@@ -83,6 +83,10 @@ class CountingTransport final : public Transport {
   }
   void post_receive(int peer, void* data, size_t bytes) override { inner_->post_receive(peer, data, bytes); }
   void await_receive(int peer, Deadline deadline) override { inner_->await_receive(peer, deadline); }
+  size_t await_first(const std::vector<int>& peers, Deadline deadline) override {
+    return inner_->await_first(peers, deadline);
+  }
+  uint64_t arrived(int peer) const override { return inner_->arrived(peer); }
   void finish(Deadline deadline) override { inner_->finish(deadline); }
   void flush(Deadline deadline) noexcept override { inner_->flush(deadline); }
   void abort(std::exception_ptr reason) override { inner_->abort(std::move(reason)); }

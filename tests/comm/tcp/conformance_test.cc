@@ -4,6 +4,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "tests/comm/conformance.h"
 #include "tests/comm/forwarding_transport.h"
 #include "tests/comm/tcp/tcp_pairs.h"
+#include "tests/support/errors.h"
 
 namespace mx::comm {
 namespace {
@@ -115,6 +117,28 @@ TEST(TcpCommunicator, AMismatchBlamesNoRankThatIsBusy) {
     if (rank == 2) add(rank, member);
   });
   EXPECT_TRUE(is_error<ProtocolError>(later[2])) << error_text(later[2]);
+}
+
+/// A rank whose call differs finds that out and is gone before the others have compared. What it sent
+/// explains their loss, whichever rank they wait for.
+TEST(TcpCommunicator, ARankThatIsGoneAfterAMismatchHasSaidWhy) {
+  for (int round = 0; round < 20; ++round) {
+    auto group = tcp_communicators(3, {});
+    std::vector<std::vector<float>> values(3, std::vector<float>(100'000));
+    const auto add = [&](int rank, size_t count) {
+      float* const data = values[static_cast<size_t>(rank)].data();
+      group[static_cast<size_t>(rank)]->allreduce(data, data, count, Type::f32);
+    };
+    std::string first, last;
+    std::thread other([&] { first = test::error_of<ProtocolError>([&] { add(1, 100); }); });
+    last = test::error_of<ProtocolError>([&] { add(2, 200); });
+    other.join();
+    group[1] = group[2] = nullptr;  // gone, and their headers are on their way to rank 0
+    const std::string late = test::error_of<ProtocolError>([&] { add(0, 100); });
+    EXPECT_NE(late.find("200 x f32"), std::string::npos) << late;
+    EXPECT_NE(first.find("200 x f32"), std::string::npos) << first;
+    EXPECT_NE(last.find("100 x f32"), std::string::npos) << last;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, Conformance,
