@@ -75,6 +75,8 @@ void check_request(const Request& request, int rank, int size) {
   check_number("a type", static_cast<int>(request.type), kTypes);
   check_number("a reduction", static_cast<int>(request.options.reduction),
                static_cast<int>(Reduction::max) + 1);
+  MX_CHECK(request.options.timeout_ms >= 0, InvalidArgument,
+           "[start] expected a timeout_ms of at least 0, got ", request.options.timeout_ms);
   check_number("an order", static_cast<int>(request.options.order), static_cast<int>(Order::any) + 1);
   const bool point = request.collective == Collective::send || request.collective == Collective::receive;
   if (point || request.collective == Collective::broadcast)

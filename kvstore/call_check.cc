@@ -4,6 +4,15 @@
 
 namespace mx::detail {
 
+CallScope::CallScope(const KVOptions& options) : priority_(engine_priority(options.priority)) {
+  check_timeout(options.timeout_ms);
+}
+
+void check_timeout(int64_t timeout_ms) {
+  MX_CHECK(timeout_ms >= 0, InvalidArgument, "[KVStore] expected a timeout_ms of at least 0, got ",
+           timeout_ms);
+}
+
 void check_values(const char* op, const std::string& key, const std::vector<NDArray>& values,
                   const Shape& shape, KVReduce reduce) {
   MX_CHECK(!values.empty(), InvalidArgument, "[", op, "] expected one value or more for key \"", key,

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,13 +22,16 @@ namespace mx::detail {
 /// During a call, operations on arrays have the priority of the call, and no gradients are recorded.
 class CallScope {
  public:
-  explicit CallScope(const KVOptions& options) : priority_(engine_priority(options.priority)) {}
+  /// Throws InvalidArgument for a negative time limit.
+  explicit CallScope(const KVOptions& options);
 
  private:
   const NoGrad pause_;
   const PriorityScope priority_;
 };
 
+/// Throws for a negative time limit.
+void check_timeout(int64_t timeout_ms);
 /// Throws, naming the key, if there is no value, one of another shape, or one of which no mean can be taken.
 void check_values(const char* op, const std::string& key, const std::vector<NDArray>& values,
                   const Shape& shape, KVReduce reduce);

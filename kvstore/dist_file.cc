@@ -7,6 +7,7 @@
 #include "comm/deadline.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "kvstore/call_check.h"
 #include "kvstore/collective_op.h"
 #include "kvstore/dist_allreduce.h"
 #include "kvstore/sum.h"
@@ -147,6 +148,7 @@ void DistAllreduce::load_state_dict(const NamedArrays& state) {
 }
 
 void DistAllreduce::barrier(int64_t timeout_ms) {
+  check_timeout(timeout_ms);
   comm::CallOptions options = call_options("barrier", {.timeout_ms = timeout_ms});
   if (options.timeout_ms <= 0) options.timeout_ms = group_->default_timeout_ms();
   const comm::Deadline deadline = comm::Deadline::after_ms(options.timeout_ms);

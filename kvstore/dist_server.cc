@@ -515,6 +515,7 @@ void DistServerStore::set_optimizer_option(const std::string& option, double val
 }
 
 void DistServerStore::barrier(int64_t timeout_ms) {
+  check_timeout(timeout_ms);
   run_control({.name = "barrier", .kind = kv::Kind::barrier, .all_servers = false, .timeout_ms = timeout_ms});
 }
 

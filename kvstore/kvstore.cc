@@ -83,6 +83,10 @@ void KVStore::register_type(const std::string& type, Maker maker) {
   all.types.emplace_back(type, std::move(maker));
 }
 
+KVKey::KVKey(std::string name) : name_(std::move(name)) {
+  MX_CHECK(!name_.empty(), InvalidArgument, "[KVKey] expected the name of a key, got an empty one");
+}
+
 std::shared_ptr<KVStore> KVStore::create(const std::string& type, const KVStoreOptions& options) {
   Maker maker;
   std::string known;
@@ -96,6 +100,14 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& type, const KVStoreO
   }
   MX_CHECK(maker != nullptr, InvalidArgument, "[KVStore] expected a type of store among ", known, ", got \"",
            type, '"');
+  const auto expect = [&](bool good, const char* what, int64_t got) {
+    MX_CHECK(good, InvalidArgument, "[KVStore] expected ", what, ", got ", got);
+  };
+  expect(options.timeout_ms >= 0, "timeout_ms of at least 0", options.timeout_ms);
+  expect(options.fuse_bytes >= 0, "fuse_bytes of at least 0", options.fuse_bytes);
+  expect(options.cut_bytes >= 1, "cut_bytes of at least 1", options.cut_bytes);
+  expect(options.bytes_in_flight >= 1, "bytes_in_flight of at least 1", options.bytes_in_flight);
+  expect(options.check_every >= 0, "check_every of at least 0", options.check_every);
   return maker(options);  // without the lock: the maker may wait for other processes
 }
 

@@ -81,8 +81,9 @@ struct KVStoreOptions {
 /// A name or a number.
 class KVKey {
  public:
-  KVKey(std::string name) : name_(std::move(name)) {}
-  KVKey(const char* name) : name_(name) {}
+  /// Throws InvalidArgument for an empty name.
+  KVKey(std::string name);
+  KVKey(const char* name) : KVKey(std::string(name)) {}
   template <class T>
   requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>) KVKey(T number)
       : name_(std::to_string(number)) {}

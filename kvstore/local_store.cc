@@ -108,6 +108,7 @@ void LocalStore::load_state_dict(const NamedArrays& state) {
 }
 
 void LocalStore::barrier(int64_t timeout_ms) {
+  check_timeout(timeout_ms);
   if (timeout_ms == 0) timeout_ms = options_.timeout_ms;
   if (timeout_ms <= 0) return wait_all();
   MX_CHECK(current_engine().wait_all(timeout_ms), Timeout, "[barrier] expected all operations to end within ",

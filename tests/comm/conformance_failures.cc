@@ -174,6 +174,7 @@ TEST_P(Conformance, WrongRequestsThrowAndHarmNothing) {
     EXPECT_THROW(member.broadcast(&value, &value, 1, Type::f32, -1), InvalidArgument);
     EXPECT_THROW(member.send(&value, 1, Type::f32, rank), InvalidArgument);
     EXPECT_THROW(member.allreduce(nullptr, &value, 1, Type::f32), InvalidArgument);
+    EXPECT_THROW(member.allreduce(&value, &value, 1, Type::f32, {.timeout_ms = -1}), InvalidArgument);
     EXPECT_THROW(member.allreduce(&value, nullptr, 1, Type::f32), InvalidArgument);
     EXPECT_THROW(member.allreduce(&value, &value, SIZE_MAX / 2, Type::f32), InvalidArgument);
     // Numbers that are no members of the enumerations.

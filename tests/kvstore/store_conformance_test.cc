@@ -267,6 +267,23 @@ TEST_P(StoreConformance, AKeyOfIntegersIsLoadedWithoutAnOptimizer) {
   std::filesystem::remove(path);
 }
 
+TEST(KVStoreOptions, ValuesThatMeanNothingAreRefused) {
+  const auto refuse = [](const char* text, const KVStoreOptions& options) {
+    test::expect_error<InvalidArgument>(text, [&] { KVStore::create("local", options); });
+  };
+  refuse("timeout_ms of at least 0, got -1", {.timeout_ms = -1});
+  refuse("fuse_bytes of at least 0, got -1", {.fuse_bytes = -1});
+  refuse("cut_bytes of at least 1, got 0", {.cut_bytes = 0});
+  refuse("bytes_in_flight of at least 1, got 0", {.bytes_in_flight = 0});
+  refuse("check_every of at least 0, got -3", {.check_every = -3});
+  const auto store = KVStore::create("local");
+  test::expect_error<InvalidArgument>("the name of a key", [&] { store->init("", zeros({2})); });
+  test::expect_error<InvalidArgument>("timeout_ms of at least 0", [&] { store->barrier(-5); });
+  store->init("w", zeros({2}));
+  test::expect_error<InvalidArgument>("timeout_ms of at least 0",
+                                      [&] { store->push("w", zeros({2}), {.timeout_ms = -5}); });
+}
+
 TEST_P(StoreConformance, AMeanOfIntegersIsRefusedBeforeAnythingChanges) {
   expect_no_errors(on_ranks([&](KVStore& kv) {
     kv.init("real", zeros({2}));
