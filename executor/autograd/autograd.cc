@@ -23,7 +23,7 @@ void hook_requires_grad(const NDArray& array, GradReq req) {
   if (const Edge edge = detail::edge_of(impl); !edge) {
     const auto cell = std::make_shared<GradCell>(impl, req);
     const auto leaf = detail::make_node<detail::Leaf>();
-    static_cast<detail::Leaf&>(*leaf).set_cell(cell);
+    static_cast<detail::Leaf&>(*leaf).set_array(impl, cell);
     detail::set_cell(impl, {leaf, 0}, cell);
   } else if (edge.node->leaf()) {
     if (const auto cell = detail::cell_of(impl)) cell->set_req(req);

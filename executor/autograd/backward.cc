@@ -39,6 +39,8 @@ struct Head {
 // The arrays whose gradients gradients() asks for, and which nodes lead to them.
 class Targets {
  public:
+  /// With `stop`, no gradient flows beyond a target.
+  explicit Targets(bool stop) : stop_(stop) {}
   void add(Edge edge) {
     least_ = std::min(least_, edge.node->order());
     nodes_.insert(edge.node.get());
@@ -52,7 +54,7 @@ class Targets {
       if (node->order() < least_) return;
       const auto [place, first] = leads_.try_emplace(node, nodes_.contains(node));
       if (!first) return;
-      path.emplace_back(node, 0);
+      if (!ends_at(node)) path.emplace_back(node, 0);
       others_ = others_ || (node->leaf() && !place->second);
     };
     enter(from);
@@ -73,6 +75,8 @@ class Targets {
     const auto known = leads_.find(node);
     return known != leads_.end() && known->second;
   }
+  /// Returns true if no gradient flows beyond the node.
+  bool ends_at(const Node* node) const { return stop_ && nodes_.contains(node); }
   /// Returns true if the search has reached leaves that are not targets.
   bool others() const { return others_; }
   /// Stores the gradients of those targets that are outputs of this node.
@@ -96,6 +100,7 @@ class Targets {
   std::unordered_set<const Node*> nodes_;
   std::unordered_map<const Node*, bool> leads_;
   uint64_t least_ = UINT64_MAX;
+  const bool stop_;
   bool others_ = false;
 };
 
@@ -190,6 +195,8 @@ class Pass {
   void visit(Pending& p) {
     Node& node = *p.node;
     const std::span<Head> heads = p.heads.empty() ? std::span<Head>(&p.head, 1) : std::span<Head>(p.heads);
+    // The hooks of such a node run in the pass that goes on from it.
+    if (targets_ != nullptr && targets_->ends_at(&node)) return targets_->take(node, heads);
     if (node.attached())
       for (uint32_t i = 0; i < heads.size(); ++i) {
         bool touched = false;
@@ -287,7 +294,7 @@ void go_back(std::span<const NDArray> outputs, std::span<const NDArray> heads,
 
 std::vector<NDArray> gradients_of(std::span<const NDArray> outputs, std::span<const NDArray> inputs,
                                   std::span<const NDArray> heads, BackwardOptions options, bool* others) {
-  Targets targets;
+  Targets targets(false);
   for (size_t i = 0; i < inputs.size(); ++i) {
     Edge edge = edge_of(inputs[i].impl());
     MX_CHECK(edge, InvalidState, "[grad] expected inputs with requires_grad_(), got input ", i, " of shape ",
@@ -303,6 +310,18 @@ std::vector<NDArray> gradients_of(std::span<const NDArray> outputs, std::span<co
   RecordingScope scope(options.create_graph);
   Pass pass(options, &targets);
   start(pass, outputs, heads, "grad");
+  pass.run();
+  return targets.found();
+}
+
+std::vector<NDArray> gradients_at(std::span<const NDArray> outputs, std::span<const Edge> inputs,
+                                  std::span<const NDArray> heads, const BackwardOptions& options) {
+  Targets targets(true);
+  for (const Edge& edge : inputs) targets.add(edge);
+  for (const NDArray& output : outputs) targets.search(edge_of(output.impl()).node.get());
+  RecordingScope scope(options.create_graph);
+  Pass pass(options, &targets);
+  start(pass, outputs, heads, "backward");
   pass.run();
   return targets.found();
 }

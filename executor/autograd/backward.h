@@ -21,4 +21,9 @@ std::vector<NDArray> gradients_of(std::span<const NDArray> outputs, std::span<co
                                   std::span<const NDArray> heads, BackwardOptions options,
                                   bool* others = nullptr);
 
+/// The same for recorded outputs and for edges instead of arrays. The gradients do not include what flows
+/// through one of the edges to another, and hooks at the edges do not run.
+std::vector<NDArray> gradients_at(std::span<const NDArray> outputs, std::span<const Edge> inputs,
+                                  std::span<const NDArray> heads, const BackwardOptions& options);
+
 }  // namespace mx::detail

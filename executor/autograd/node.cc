@@ -36,6 +36,19 @@ Node::~Node() = default;
 
 void Node::end() noexcept { Freeing::free(this); }
 
+namespace {
+
+constinit std::atomic<uint64_t> next_scope{1};
+thread_local constinit uint64_t current_scope = 0;
+
+}  // namespace
+
+NodeScope::NodeScope()
+    : id_(next_scope.fetch_add(1, std::memory_order_relaxed)), before_(std::exchange(current_scope, id_)) {}
+NodeScope::~NodeScope() { current_scope = before_; }
+
+Node::Node() : scope_(current_scope) {}
+
 void Node::set_order() {
   static thread_local constinit uint64_t latest = 0;
   for (const Edge& edge : edges())

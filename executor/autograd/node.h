@@ -63,6 +63,11 @@ class Node : public ArrayExtension {
   /// True if back() returns arrays that nothing else holds, apart from heads that it passes on.
   virtual bool returns_fresh_arrays() const { return false; }
   virtual bool leaf() const { return false; }
+  /// True for the node of a view, which leads to the node of its root. It is made when somebody asks for it.
+  virtual bool is_view() const { return false; }
+
+  /// Returns the NodeScope in which the node was made; 0: none.
+  uint64_t scope() const { return scope_; }
 
   /// Returns a number that is larger than those of all nodes reachable from this one, and than those of all
   /// earlier nodes of the same thread.
@@ -88,7 +93,7 @@ class Node : public ArrayExtension {
   uint32_t place_in_pass = 0;
 
  protected:
-  Node() = default;
+  Node();
   virtual ~Node();
   /// Sets order(). Call it when the edges are set.
   void set_order();
@@ -105,10 +110,25 @@ class Node : public ArrayExtension {
     uint64_t next_id = 0;
   };
   uint64_t order_ = 0;
+  uint64_t scope_;
   std::atomic<bool> has_attachments_{false};
   std::shared_ptr<Attachments> attachments_;
   Node* next_to_free_ = nullptr;
   friend class Freeing;
+};
+
+/// Marks the nodes that this thread makes until the end of the scope. Nodes of an inner scope have its mark
+/// only.
+class NodeScope {
+ public:
+  NodeScope();
+  ~NodeScope();
+  NodeScope(const NodeScope&) = delete;
+  NodeScope& operator=(const NodeScope&) = delete;
+  uint64_t id() const { return id_; }
+
+ private:
+  const uint64_t id_, before_;
 };
 
 /// The node of an array with requires_grad_(): a leaf of the graph, which collects a gradient.
@@ -120,11 +140,17 @@ class Leaf final : public Node {
   void back(const Step&) override {}
 
   /// Not thread-safe: to be called before the node is shared.
-  void set_cell(const std::shared_ptr<GradCell>& cell) { cell_ = cell; }
+  void set_array(const ArrayImpl& array, const std::shared_ptr<GradCell>& cell) {
+    memory_ = array.storage;
+    cell_ = cell;
+  }
+  /// Returns how often the array's memory has been changed.
+  uint32_t version() const { return memory_->version(); }
   /// Returns null if the array was destroyed.
   std::shared_ptr<GradCell> cell() const { return cell_.lock(); }
 
  private:
+  Ref<Storage> memory_;
   std::weak_ptr<GradCell> cell_;
 };
 

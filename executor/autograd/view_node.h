@@ -51,6 +51,7 @@ class ViewNode final : public FunctionNode {
   bool shows(const Edge& root) const {
     return edges()[0].node.get() == root.node.get() && edges()[0].output == root.output;
   }
+  bool is_view() const override { return true; }
   /// Takes nothing out of the node, which keeps only shapes: further passes may go through it.
   void back(const Step& step) override { closure()(step); }
 };

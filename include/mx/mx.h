@@ -3,6 +3,7 @@
 
 #include "comm/world.h"
 #include "executor/autograd/autograd.h"
+#include "executor/autograd/checkpoint.h"
 #include "executor/autograd/functional.h"
 #include "kvstore/kvstore.h"
 #include "mx/engine.h"

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "executor/autograd/autograd.h"
+#include "executor/autograd/checkpoint.h"
 #include "executor/autograd/functional.h"
 #include "operators/operators.h"
 #include "tests/support/errors.h"
@@ -144,6 +145,16 @@ TEST(AutogradExamples, FunctionsOfFunctions) {
   EXPECT_EQ(19, value.item<float>());
   EXPECT_EQ((Values{1, 4}), values(gx));
   EXPECT_EQ((Values{6, 0, 0, 8}), values(h));
+}
+
+TEST(AutogradExamples, ACheckpointIsComputedAgain) {
+  NDArray w = array({{0.5f, -0.25f}, {0.125f, 1.f}}).requires_grad_(), x = ones({3, 2}).requires_grad_();
+  const NDArray h = checkpoint([&](const NDArray& a) { return tanh(matmul(a, w)); }, x);
+  sum(h * h).backward();  // computes tanh(matmul(x, w)) again
+  const NDArray direct = tanh(matmul(x, w));
+  const std::vector<NDArray> expected = gradients({sum(direct * direct)}, {w, x});
+  EXPECT_EQ(values(expected[0]), values(w.grad()));
+  EXPECT_EQ(values(expected[1]), values(x.grad()));
 }
 
 // A view that was taken of a plain array reflects changes that are recorded in its base later.
