@@ -239,15 +239,18 @@ CsvTable read_csv(const std::string& path, const CsvOptions& options) {
 void write_csv(const std::string& path, const CsvTable& table, char separator) {
   io::AtomicFile file(path);
   std::string line;
-  for (const CsvTable::Column& column : table.columns())
-    line += (line.empty() ? "" : std::string(1, separator)) + csv_quoted(column.name, separator);
-  file.write(line + '\n');
+  for (size_t i = 0; i < table.columns().size(); ++i) {
+    if (i > 0) line += separator;
+    line += csv_quoted(table.columns()[i].name, separator);
+  }
+  file.write(line += '\n');
   for (int64_t row = 0; row < table.rows(); ++row) {
     line.clear();
-    for (size_t i = 0; i < table.columns().size(); ++i)
-      line += (i == 0 ? "" : std::string(1, separator)) +
-              field_text(table.columns()[i], static_cast<size_t>(row), separator);
-    file.write(line + '\n');
+    for (size_t i = 0; i < table.columns().size(); ++i) {
+      if (i > 0) line += separator;
+      line += field_text(table.columns()[i], static_cast<size_t>(row), separator);
+    }
+    file.write(line += '\n');
   }
   file.commit();
 }
@@ -256,7 +259,8 @@ const CsvTable::Column& CsvTable::column(const std::string& name) const {
   std::string known;
   for (const Column& column : columns_) {
     if (column.name == name) return column;
-    known += (known.empty() ? "" : ", ") + column.name;
+    if (!known.empty()) known += ", ";
+    known += column.name;
   }
   throw InvalidArgument(
       mx::detail::concat("[csv] expected the name of a column (", known, "), got '", name, "'"));

@@ -34,12 +34,24 @@ struct Reading {
   std::vector<std::exception_ptr> errors{};
   Sample batch{};
   std::vector<int64_t> kept{};
+  /// Of the batch. It is kept here, because the engine would give it the type OperationError.
+  std::exception_ptr failure = nullptr;
 
   void fetch(int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       keep_error(i, [&](size_t at) { bytes[at] = source->fetch(indices[at]); });
   }
 
+  void run() {
+    try {
+      decode();
+      collate();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+
+ private:
   void decode() {
     parallel_for(static_cast<int64_t>(indices.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -69,7 +81,6 @@ struct Reading {
     if (!good.empty()) batch = options.collate(std::move(good));
   }
 
- private:
   template <class F>
   void keep_error(int64_t i, const F& f) {
     const auto at = static_cast<size_t>(i);
@@ -142,13 +153,11 @@ PendingBatch SampleDataset::start(const Indices& indices) const {
     }
   }
   const NDArray done = detail::step_token();
-  detail::push_step(fetched, done, "decode_samples", StreamKind::compute, [reading] {
-    reading->decode();
-    reading->collate();
-  });
+  detail::push_step(fetched, done, "decode_samples", StreamKind::compute, [reading] { reading->run(); });
   return PendingBatch(
       [reading, done] {
         done.wait();
+        if (reading->failure != nullptr) std::rethrow_exception(reading->failure);
         PendingBatch::Result result;
         for (HostArray& field : reading->batch) result.arrays.push_back(to_ndarray(std::move(field)));
         result.is_regular = false;

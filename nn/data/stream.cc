@@ -1,5 +1,6 @@
 #include "nn/data/stream.h"
 
+#include <cerrno>
 #include <fstream>
 #include <utility>
 

@@ -84,7 +84,9 @@ struct StreamBatch {
   Sample fields;
   std::vector<int64_t> numbers;
   bool is_full = false;
-  std::exception_ptr error;  // of reading; kept here, because a failed step would stop those behind it
+  /// Of reading or decoding. It is kept here, because a failed step would stop those behind it, and because
+  /// the engine would give it the type OperationError.
+  std::exception_ptr error;
 
   void read(StreamReader& reader, const StreamOptions& options, int64_t skip) {
     try {
@@ -101,6 +103,15 @@ struct StreamBatch {
 
   void decode(const StreamOptions& options, uint64_t key) {
     if (error != nullptr || samples.empty() || (options.drop_last && !is_full)) return;
+    try {
+      transform_and_collate(options, key);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+
+ private:
+  void transform_and_collate(const StreamOptions& options, uint64_t key) {
     if (options.transform != nullptr)
       parallel_for(static_cast<int64_t>(samples.size()), 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {
