@@ -11,7 +11,8 @@
 
 namespace mx::data {
 
-ArrayDataset::ArrayDataset(std::vector<NDArray> arrays) : arrays_(std::move(arrays)) {
+ArrayDataset::ArrayDataset(std::vector<NDArray> arrays, std::vector<std::string> names)
+    : arrays_(std::move(arrays)), names_(std::move(names)) {
   MX_CHECK(!arrays_.empty(), InvalidArgument, "[ArrayDataset] expected at least one array, got none");
   for (const NDArray& array : arrays_) {
     MX_CHECK(array.defined() && array.rank() >= 1, InvalidArgument,
@@ -21,12 +22,14 @@ ArrayDataset::ArrayDataset(std::vector<NDArray> arrays) : arrays_(std::move(arra
              "[ArrayDataset] expected arrays with the same first dimension, got shapes ", arrays_[0].shape(),
              " and ", array.shape());
   }
+  MX_CHECK(names_.empty() || names_.size() == arrays_.size(), InvalidArgument,
+           "[ArrayDataset] expected one name for each of ", arrays_.size(), " arrays, got ", names_.size());
 }
 
-std::vector<NDArray> ArrayDataset::gather(const NDArray& indices) const {
+std::vector<NDArray> ArrayDataset::gather(const Indices& indices) const {
   std::vector<NDArray> batch;
   batch.reserve(arrays_.size());
-  for (const NDArray& array : arrays_) batch.push_back(take(array, indices.to(array.context())));
+  for (const NDArray& array : arrays_) batch.push_back(take(array, indices.array().to(array.context())));
   return batch;
 }
 
@@ -112,16 +115,13 @@ FunctionDataset::FunctionDataset(int64_t size, std::vector<Field> fields, Read r
   source_ = std::make_shared<const Source>(Source{size, std::move(fields), std::move(read)});
 }
 
-std::vector<NDArray> FunctionDataset::gather(const NDArray& indices) const {
-  MX_CHECK(indices.dtype() == i64 && indices.rank() == 1, InvalidArgument,
-           "[FunctionDataset] expected indices in i64 of rank 1, got ", indices.dtype(), " of shape ",
-           indices.shape());
+std::vector<NDArray> FunctionDataset::gather(const Indices& indices) const {
   ReadSamples attrs;
   attrs.owner = source_;
   attrs.read = &source_->read;
   attrs.fields_of = &source_->fields;
   attrs.size = size_;
-  const NDArray inputs[] = {indices};
+  const NDArray inputs[] = {indices.array()};
   return call(read_samples(), attrs, inputs);
 }
 
@@ -135,9 +135,21 @@ Subset::Subset(DatasetHandle base, std::vector<int64_t> indices) : base_(std::mo
   indices_ = std::make_shared<const std::vector<int64_t>>(std::move(indices));
 }
 
-std::vector<NDArray> Subset::gather(const NDArray& indices) const {
-  return base_->gather(take(map_, indices));
+Indices Subset::in_base(const Indices& indices) const {
+  std::vector<int64_t> values;
+  values.reserve(indices.values().size());
+  for (size_t i = 0; i < indices.values().size(); ++i) {
+    const int64_t index = indices.values()[i];
+    MX_CHECK(index >= 0 && index < size(), InvalidArgument, "[Subset] expected indices from 0 to ",
+             size() - 1, ", got ", index, " at position ", i);
+    values.push_back((*indices_)[static_cast<size_t>(index)]);
+  }
+  return Indices(std::move(values), take(map_, indices.array()), indices.seed(), indices.epoch());
 }
+
+std::vector<NDArray> Subset::gather(const Indices& indices) const { return base_->gather(in_base(indices)); }
+
+PendingBatch Subset::start(const Indices& indices) const { return base_->start(in_base(indices)); }
 
 std::vector<Subset> random_split(const DatasetHandle& dataset, const std::vector<int64_t>& sizes,
                                  int64_t seed) {

@@ -4,7 +4,8 @@
 //   std::vector<data::Subset> parts = data::random_split(train, {50000, 10000}, /*seed=*/1);
 //
 // A batch is gathered by operations of the engine. So gather() returns at once, and waiting for the batch
-// throws if a sample is invalid. A loader (loader.h) chooses the samples.
+// throws if a sample is invalid. A loader (loader.h) chooses the samples. Data sets whose samples have
+// different shapes are SampleDatasets (sample_dataset.h).
 //
 // Data sets are immutable: any thread may use one, and copies share their contents.
 #pragma once
@@ -14,11 +15,14 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "ndarray/ndarray.h"
 #include "ndarray/tensor.h"
+#include "nn/data/indices.h"
+#include "nn/data/pending_batch.h"
 
 namespace mx::data {
 
@@ -28,11 +32,18 @@ class Dataset {
 
   virtual int64_t size() const = 0;
 
-  /// Returns the samples at `indices`: arrays whose first dimension is n. Their number, types and other
-  /// dimensions are the same for every call. `indices` is i64 (n,) on the CPU, from 0 to size() - 1; another
-  /// index poisons the arrays. Pushes operations and returns at once. It must not wait for `indices`, whose
-  /// values may still be in flight.
-  virtual std::vector<NDArray> gather(const NDArray& indices) const = 0;
+  /// The names of the arrays of a batch, for batch["name"]; empty if they have none.
+  virtual std::vector<std::string> names() const { return {}; }
+
+  /// Returns the samples at `indices`, which are from 0 to size() - 1: arrays whose first dimension is the
+  /// number of samples. Another index throws InvalidArgument or poisons the arrays. Pushes operations and
+  /// returns at once. The sizes of the arrays may depend on indices.values(). The operations must read
+  /// indices.array(), whose values may still be in flight (indices.h).
+  virtual std::vector<NDArray> gather(const Indices& indices) const = 0;
+
+  /// The same for data sets that know the shapes of a batch only when it has been read: returns at once, and
+  /// the result waits. Loaders call this function.
+  virtual PendingBatch start(const Indices& indices) const { return gather(indices); }
 };
 
 /// A data set as an argument: a shared pointer, or a value, which is moved into one.
@@ -50,14 +61,16 @@ class DatasetHandle : public std::shared_ptr<const Dataset> {
 class ArrayDataset final : public Dataset {
  public:
   /// Takes arrays with the same first dimension, of any types, on any devices. The arrays of a batch are on
-  /// the same devices. Throws InvalidArgument if the sizes differ or there is no array.
-  explicit ArrayDataset(std::vector<NDArray> arrays);
+  /// the same devices. Throws InvalidArgument if the sizes differ, if there is no array, and for names that
+  /// are not as many as the arrays.
+  explicit ArrayDataset(std::vector<NDArray> arrays, std::vector<std::string> names = {});
   // There is no move constructor: a move copies the handles, so a data set that was moved from stays valid.
   ArrayDataset(const ArrayDataset&) = default;
   ArrayDataset& operator=(const ArrayDataset&) = default;
 
   int64_t size() const override { return arrays_[0].size(0); }
-  std::vector<NDArray> gather(const NDArray& indices) const override;
+  std::vector<std::string> names() const override { return names_; }
+  std::vector<NDArray> gather(const Indices& indices) const override;
 
   size_t fields() const { return arrays_.size(); }
   /// Throws InvalidArgument unless field < fields().
@@ -65,6 +78,7 @@ class ArrayDataset final : public Dataset {
 
  private:
   std::vector<NDArray> arrays_;
+  std::vector<std::string> names_;
 };
 
 /// Samples that a function computes or reads, given the sample's number:
@@ -91,7 +105,7 @@ class FunctionDataset final : public Dataset {
   FunctionDataset& operator=(const FunctionDataset&) = default;
 
   int64_t size() const override { return size_; }
-  std::vector<NDArray> gather(const NDArray& indices) const override;
+  std::vector<NDArray> gather(const Indices& indices) const override;
 
  private:
   struct Source;
@@ -108,12 +122,16 @@ class Subset final : public Dataset {
   Subset& operator=(const Subset&) = default;
 
   int64_t size() const override { return static_cast<int64_t>(indices_->size()); }
-  std::vector<NDArray> gather(const NDArray& indices) const override;
+  std::vector<std::string> names() const override { return base_->names(); }
+  std::vector<NDArray> gather(const Indices& indices) const override;
+  PendingBatch start(const Indices& indices) const override;
 
   /// Returns the numbers of the samples in the base.
   const std::vector<int64_t>& indices() const { return *indices_; }
 
  private:
+  Indices in_base(const Indices& indices) const;
+
   DatasetHandle base_;
   std::shared_ptr<const std::vector<int64_t>> indices_;
   NDArray map_;  // indices_ as an array

@@ -14,7 +14,14 @@ std::vector<int64_t> random_order(int64_t n, int64_t seed, int64_t epoch, Random
 
 EpochOrder::EpochOrder(const OrderOptions& options, int64_t epoch) : options_(options) {
   if (!options.shuffle) return;
-  const std::vector<int64_t> all = random_order(options.samples, options.seed, epoch);
+  take_shard(random_order(options.samples, options.seed, epoch));
+}
+
+EpochOrder::EpochOrder(const OrderOptions& options, const std::vector<int64_t>& all) : options_(options) {
+  take_shard(all);
+}
+
+void EpochOrder::take_shard(const std::vector<int64_t>& all) {
   order_.reserve(static_cast<size_t>(size()));
   for (int64_t place = 0; place < size(); ++place)
     order_.push_back(all[static_cast<size_t>(place_in_order(place))]);

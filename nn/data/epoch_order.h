@@ -28,6 +28,8 @@ struct OrderOptions {
 class EpochOrder {
  public:
   EpochOrder(const OrderOptions& options, int64_t epoch);
+  /// The shard of a given order. Precondition: `all` has OrderOptions::samples numbers.
+  EpochOrder(const OrderOptions& options, const std::vector<int64_t>& all);
 
   static int64_t shard_size(const OrderOptions& options) {
     return 1 + (options.samples - 1) / options.shards;  // rounded up, without overflow for many shards
@@ -47,6 +49,8 @@ class EpochOrder {
     const uint64_t at = static_cast<uint64_t>(options_.shard) + static_cast<uint64_t>(place) * shards;
     return static_cast<int64_t>(at % static_cast<uint64_t>(options_.samples));
   }
+
+  void take_shard(const std::vector<int64_t>& all);
 
   OrderOptions options_;
   std::vector<int64_t> order_;  // the samples of this shard in order; empty if the order is ascending

@@ -23,6 +23,31 @@ void check_options(const DatasetHandle& dataset, const LoaderOptions& o) {
            "[Loader] expected a shard below the number of shards, got ", o.shard, " of ", o.shards);
   MX_CHECK(o.parts > 0 && o.part >= 0 && o.part < o.parts, InvalidArgument,
            "[Loader] expected a part below the number of parts, got ", o.part, " of ", o.parts);
+  MX_CHECK(o.batches == nullptr || (o.sampler == nullptr && !o.shuffle && !o.drop_last && o.batch_size == 1),
+           InvalidArgument, "[Loader] expected a sampler of batches alone, got one with another option that ",
+           "forms batches (batch_size, shuffle, drop_last or sampler)");
+  MX_CHECK(o.sampler == nullptr || !o.shuffle, InvalidArgument,
+           "[Loader] expected either a sampler or shuffle, got both");
+  MX_CHECK(o.sampler == nullptr || o.sampler->size() > 0, InvalidArgument,
+           "[Loader] expected a sampler with samples, got one of size ", o.sampler->size());
+  MX_CHECK(o.batches == nullptr || o.batches->size() > 0, InvalidArgument,
+           "[Loader] expected a sampler with batches, got one of size ", o.batches->size());
+}
+
+// The places of the epoch that shards divide: samples, or whole batches.
+int64_t places_of(const DatasetHandle& dataset, const LoaderOptions& o) {
+  if (o.batches != nullptr) return o.batches->size();
+  return o.sampler != nullptr ? o.sampler->size() : dataset->size();
+}
+
+// Returns the number of samples in the shard's batches of epoch 0.
+int64_t samples_in_batches(const BatchSampler& batches, const OrderOptions& order) {
+  const std::vector<std::vector<int64_t>> all = batches.batches(0);
+  int64_t samples = 0;
+  for (int64_t place = 0; place < EpochOrder::shard_size(order); ++place)
+    samples += static_cast<int64_t>(
+        all[static_cast<size_t>((order.shard + place * order.shards) % order.samples)].size());
+  return samples;
 }
 
 }  // namespace
@@ -32,16 +57,21 @@ Loader::Loader(DatasetHandle dataset, LoaderOptions options) {
   // Initialises the device now. Host memory allocated after that is page-locked, so copies to the device are
   // faster.
   get_device(options.context);
-  const OrderOptions order{dataset->size(), options.shuffle, options.seed, options.shard, options.shards};
+  const OrderOptions order{places_of(dataset, options), options.shuffle, options.seed, options.shard,
+                           options.shards};
   const int64_t samples = EpochOrder::shard_size(order), size = options.batch_size;
   const int64_t batches = samples / size + (!options.drop_last && samples % size != 0 ? 1 : 0);
   MX_CHECK(batches > 0, InvalidArgument, "[Loader] expected a batch size of at most ", samples,
            ", the number of samples, with drop_last, got ", size);
   const int64_t last = options.drop_last || samples % size == 0 ? size : samples % size;
-  MX_CHECK(last >= options.parts, InvalidArgument, "[Loader] expected batches of at least ", options.parts,
+  MX_CHECK(options.batches != nullptr || last >= options.parts, InvalidArgument,
+           "[Loader] expected batches of at least ", options.parts,
            " samples, one for each part, got a batch of ", last,
            last < size ? "; drop_last leaves out the last batch, which is not full" : "");
-  core_ = std::make_shared<const Core>(Core{std::move(dataset), std::move(options), order, samples, batches});
+  const int64_t in_epoch = options.batches == nullptr ? samples : samples_in_batches(*options.batches, order);
+  auto names = std::make_shared<const std::vector<std::string>>(dataset->names());
+  core_ = std::make_shared<const Core>(
+      Core{std::move(dataset), std::move(options), order, in_epoch, batches, std::move(names)});
 }
 
 Loader::Loader(Loader&&) noexcept = default;

@@ -5,16 +5,18 @@
 //   for (int epoch = 0; epoch < 10; ++epoch)
 //     for (auto& [images, labels] : loader) step(images, labels);
 //
-// No call waits, and a loader has no threads: gathering, transforms and copies to a device are operations of
-// the engine. The loader pushes the operations of batch k when the program receives batch k - `prefetch`.
+// A loader has no threads: gathering, transforms and copies to a device are operations of the engine. No call
+// waits, with one exception: if the data set knows the shapes of a batch only when it has been read
+// (sample_dataset.h), the step to that batch waits for that. Such a loop must not run inside an operation.
+// The loader pushes the operations of batch k when the program receives batch k - `prefetch`.
 // They start when the program's operations on batch k - `prefetch` - 1 have ended; those are all operations
 // that use its arrays and were pushed before the program asked for the next batch. So at most `prefetch` + 1
 // batches are in memory, besides those that the program keeps. With prefetch 0, loading of a batch starts
 // when the computation on the previous one has finished.
 //
-// The content of an epoch depends only on the seed, the number of the epoch, the number of samples and the
-// shards. The order is the same on every platform, and a batch has the same bits for any `prefetch`, number
-// of threads and device.
+// The content of an epoch depends only on the seed, the number of the epoch, the number of samples, the
+// sampler and the shards. The order is the same on every platform, and a batch has the same bits for any
+// `prefetch`, number of threads and device.
 //
 // A program may leave the loop at any place, by break, return or an exception, and may destroy the loader
 // before the batches: operations own the data that they use. Every begin() starts a new epoch, so two loops
@@ -22,7 +24,8 @@
 //
 // Errors: if a sample or its transform fails, waiting for the batch's arrays throws. If the error is found
 // when the batch is pushed, the step to that batch throws, never an earlier one; the next step takes the
-// batch after it.
+// batch after it. Samples that a data set leaves out (BadSamples::skip) are missing in the batch and in
+// Batch::indices(); a batch of which no sample is left is passed over.
 //
 // Thread-safety: one thread at a time may use a loader and its iterators; any thread may use batches. A loop
 // runs on the engine of its thread (EngineScope). A loader that was moved from may only be assigned to and
@@ -36,7 +39,9 @@
 
 #include "engine/device/context.h"
 #include "nn/data/batch.h"
+#include "nn/data/batch_transform.h"
 #include "nn/data/dataset.h"
+#include "nn/data/sampler.h"
 #include "nn/data/transform.h"
 
 namespace mx::data {
@@ -56,7 +61,13 @@ struct LoaderOptions {
   /// The device to which batches are copied after their transform. For a GPU, host memory is page-locked
   /// automatically: see docs/data.md.
   Context context = cpu();
-  Transform transform{};  ///< applied to the data set's first array
+  Transform transform{};                     ///< applied to the data set's first array
+  BatchTransform batch_transform = nullptr;  ///< applied to all arrays, after `transform`
+  /// Replaces `shuffle`: another order, or a choice of the samples (sampler.h).
+  SamplerHandle sampler = nullptr;
+  /// Replaces `sampler`, `shuffle`, `batch_size` and `drop_last`: batches of different sizes. A shard takes
+  /// whole batches.
+  BatchSamplerHandle batches = nullptr;
 };
 
 /// The position of a loader in its epochs: plain numbers, which a program saves with the model.
@@ -85,7 +96,8 @@ class Loader {
   Iterator begin();
   std::default_sentinel_t end() const { return {}; }
 
-  /// The numbers of batches and of samples in each epoch of this shard, of all parts together.
+  /// The numbers of batches and of samples in each epoch of this shard, of all parts together. With a sampler
+  /// of batches, samples() is the number in the first epoch.
   int64_t batches() const;
   int64_t samples() const;
   const LoaderOptions& options() const;
@@ -96,7 +108,7 @@ class Loader {
   LoaderState state() const;
   /// Makes the next begin() continue at `state`, with the same batches as the loader that returned it. Throws
   /// InvalidArgument for the state of a loader with other samples, batches, shards or seed, and for the epoch
-  /// 2^63 - 1, after which no other can be counted.
+  /// 2^63 - 1, after which no other can be counted. Samplers must be the same; only their sizes are checked.
   void restore(const LoaderState& state);
 
  private:

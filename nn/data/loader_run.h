@@ -5,10 +5,14 @@
 #include <deque>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "nn/data/epoch_order.h"
 #include "nn/data/loader.h"
+#include "nn/data/pending_batch.h"
+#include "nn/data/steps.h"
 
 namespace mx::data {
 
@@ -19,6 +23,7 @@ struct Loader::Core {
   OrderOptions order;
   int64_t samples = 0;  // of this shard
   int64_t batches = 0;
+  std::shared_ptr<const std::vector<std::string>> names;  // of the fields
 };
 
 struct Loader::Progress {
@@ -38,29 +43,35 @@ class Loader::Run {
   const std::shared_ptr<Progress>& progress() const { return progress_; }
 
  private:
-  /// A batch in flight, or the exception that was thrown when it was pushed.
+  /// A batch in flight, or the exception that was thrown when it was pushed. `pending` is set as long as its
+  /// shapes are not known.
   struct Prepared {
-    Batch batch;
-    std::exception_ptr error;
+    int64_t number = 0;
+    NDArray indices{};
+    std::optional<PendingBatch> pending{};
+    Batch batch{};
+    std::exception_ptr error = nullptr;
   };
 
+  bool step();
   void fill_queue();
+  void finish_what_is_ready();
   Prepared prepare(int64_t number, bool in_turn) const;
-  NDArray indices_of(int64_t number) const;
+  /// Sets the batch: waits for its shapes, then pushes transforms and copies.
+  void finish(Prepared& prepared) const;
+  std::vector<int64_t> indices_of(int64_t number) const;
   NDArray in_its_turn(const NDArray& indices) const;
-  bool end_turn();
 
   std::shared_ptr<const Core> core_;
   std::shared_ptr<Progress> progress_;
   EpochOrder order_;
+  std::vector<std::vector<int64_t>> lists_;  // of a sampler of batches: those of this shard
   std::deque<Prepared> queue_;
   int64_t pushed_;        // the next batch to push
   bool in_turn_ = false;  // the next batch must wait for turn_
   Batch current_;
   std::vector<NDArray> handed_out_;  // the arrays of current_, unaffected by assignments of the program
-  /// Orders loading behind computation: its variable is updated when the computation on a batch has ended,
-  /// and the operations that load a later batch read it. It never holds a value.
-  NDArray turn_;
+  detail::Turn turn_;
   bool at_end_ = false;
 };
 

@@ -12,7 +12,13 @@
 namespace mx::data {
 
 /// The purpose of random numbers. Streams of different purposes are independent.
-enum class RandomPurpose : uint32_t { order = 0x6f726401, split = 0x6f726402, sample = 0x6f726403 };
+enum class RandomPurpose : uint32_t {
+  order = 0x6f726401,
+  split = 0x6f726402,
+  sample = 0x6f726403,
+  batch_order = 0x6f726404,
+  draw = 0x6f726405,
+};
 
 /// Returns the key for one epoch of one seed.
 inline uint64_t epoch_key(int64_t seed, int64_t epoch, RandomPurpose purpose) {

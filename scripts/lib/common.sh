@@ -39,7 +39,9 @@ libcli11-dev|@|command-line options of the examples
 libhwy-dev|@|vector kernels with run-time dispatch
 liblapack-dev|@|LAPACK, singular values and eigenvalues
 zlib1g-dev|@|compression and checksums of .npz files
-nlohmann-json3-dev|@|JSON of safetensors files
+nlohmann-json3-dev|@|JSON of safetensors files and vocabularies
+libjpeg-dev|@|JPEG images of data sets
+libpng-dev|@|PNG images of data sets
 libboost1.81-dev/libboost-dev|@|Boost.Asio, the network of distributed jobs
 libssl-dev|@|OpenSSL, authenticates and encrypts the connections of a job
 LIST

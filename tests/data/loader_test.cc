@@ -345,18 +345,18 @@ TEST(LoaderOptionsTest, DataSetsThatWereMovedFromAreStillOnes) {
   Subset part(moved, {2, 1});
   const Subset moved_part = std::move(part);
   EXPECT_EQ(2, part.size());
-  EXPECT_EQ((std::vector<int64_t>{20, 10}), part.gather(mx::arange(2))[1].to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{20, 10}), part.gather(Indices({0, 1}))[1].to_vector<int64_t>());
   FunctionDataset made(4, {{Shape{}, i64}},
                        [](int64_t i, std::span<const Tensor> out) { *out[0].as<int64_t>() = i; });
   const FunctionDataset moved_made = std::move(made);
-  EXPECT_EQ((std::vector<int64_t>{0, 1}), made.gather(mx::arange(2))[0].to_vector<int64_t>());
+  EXPECT_EQ((std::vector<int64_t>{0, 1}), made.gather(Indices({0, 1}))[0].to_vector<int64_t>());
 }
 
 class WrongBatches final : public Dataset {
  public:
   explicit WrongBatches(std::vector<NDArray> batch) : batch_(std::move(batch)) {}
   int64_t size() const override { return 10; }
-  std::vector<NDArray> gather(const NDArray&) const override { return batch_; }
+  std::vector<NDArray> gather(const Indices&) const override { return batch_; }
 
  private:
   std::vector<NDArray> batch_;

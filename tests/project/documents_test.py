@@ -38,6 +38,14 @@ class Documents(unittest.TestCase):
         for block in blocks:
             self.assertIn(lines(block), examples)
 
+    def test_code_on_data_formats_is_in_the_tests(self):
+        # Only the words count: the formatter breaks lines at other places.
+        examples = re.sub(r"\s", "", read("tests/data/examples_test.cc"))
+        blocks = re.findall(r"```cpp\n(.*?)```", read("docs/data_formats.md"), flags=re.DOTALL)
+        self.assertGreater(len(blocks), 5)
+        for block in blocks:
+            self.assertIn(re.sub(r"\s", "", block), examples)
+
     def test_code_on_operators_is_in_an_operator_of_the_tests(self):
         folder = "tests/operators/one_file"
         sources = "\n".join(read(f"{folder}/{name}") for name in sorted(os.listdir(os.path.join(SOURCE, folder))))

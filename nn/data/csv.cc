@@ -1,0 +1,302 @@
+#include "nn/data/csv.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <string_view>
+
+#include "engine/base/check.h"
+#include "ndarray/io/atomic_file.h"
+#include "ndarray/io/io_error.h"
+#include "nn/data/bad_records.h"
+
+namespace mx::data {
+namespace {
+
+using detail::excerpt;
+using detail::parse_number;
+using detail::trimmed;
+
+struct Record {
+  std::vector<std::string> fields;
+  int64_t line = 0;
+  size_t offset = 0;
+};
+
+/// Splits text into records.
+class CsvScanner {
+ public:
+  CsvScanner(std::string_view text, const std::string& where, const CsvOptions& options)
+      : text_(text), where_(where), separator_(options.separator) {
+    if (text_.substr(0, 3) == "\xef\xbb\xbf") at_ = 3;  // the mark that some programs put before UTF-8
+  }
+
+  /// Reads the next record; returns false at the end. After a FormatError the next call reads the record
+  /// after the damaged one.
+  bool next(Record& record) {
+    skip_empty_lines();
+    if (at_ >= text_.size()) return false;
+    record.fields.clear();
+    record.line = line_;
+    record.offset = at_;
+    do record.fields.push_back(field(record));
+    while (at_ < text_.size() && take(separator_));
+    end_line(record);
+    return true;
+  }
+
+ private:
+  bool take(char c) {
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+
+  bool line_ends() const {
+    return text_[at_] == '\n' || (text_[at_] == '\r' && (at_ + 1 == text_.size() || text_[at_ + 1] == '\n'));
+  }
+
+  void skip_empty_lines() {
+    while (at_ < text_.size() && line_ends()) {
+      take('\r');
+      if (take('\n')) ++line_;
+    }
+  }
+
+  std::string field(const Record& record) {
+    if (at_ < text_.size() && text_[at_] == '"') return quoted(record);
+    const size_t begin = at_;
+    while (at_ < text_.size() && text_[at_] != separator_ && !line_ends()) ++at_;
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+
+  std::string quoted(const Record& record) {
+    std::string made;
+    const size_t begin = at_++;
+    int64_t lines = 0;
+    for (;;) {
+      if (at_ >= text_.size()) {
+        // The rest of this line is skipped, not the rest of the file.
+        at_ = begin;
+        skip_line();
+        throw FormatError(mx::detail::concat(where_, ": expected a closing quote for the field at offset ",
+                                             begin, " in line ", record.line, ", got the end of the file"));
+      }
+      const char c = text_[at_++];
+      if (c == '"' && !take('"')) break;
+      if (c == '\n') ++lines;
+      made += c;
+    }
+    line_ += lines;
+    return made;
+  }
+
+  void end_line(const Record& record) {
+    if (at_ >= text_.size()) return;
+    if (line_ends()) {
+      take('\r');
+      if (take('\n')) ++line_;
+      return;
+    }
+    const size_t bad = at_;
+    skip_line();
+    throw FormatError(mx::detail::concat(
+        where_, ": expected '", separator_, "' or the end of the line after a closing quote at offset ", bad,
+        " in line ", record.line, ", got '", excerpt(text_.substr(bad, 1)), "'"));
+  }
+
+  void skip_line() {
+    while (at_ < text_.size() && text_[at_] != '\n') ++at_;
+    if (take('\n')) ++line_;
+  }
+
+  std::string_view text_;
+  const std::string& where_;
+  char separator_;
+  size_t at_ = 0;
+  int64_t line_ = 1;
+};
+
+bool is_integer(const std::string& field) {
+  int64_t value;
+  return parse_number(trimmed(field), value);
+}
+
+bool is_real(const std::string& field) {
+  double value;
+  return trimmed(field).empty() || parse_number(trimmed(field), value);
+}
+
+double real_of(const std::string& field) {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  parse_number(trimmed(field), value);
+  return value;
+}
+
+CsvType narrowest(const std::vector<Record>& records, size_t column) {
+  CsvType type = CsvType::integer;
+  for (const Record& record : records) {
+    const std::string& field = record.fields[column];
+    if (type == CsvType::integer && !is_integer(field)) type = CsvType::real;
+    if (type == CsvType::real && !is_real(field)) return CsvType::text;
+  }
+  return records.empty() ? CsvType::real : type;
+}
+
+void check_field(const std::string& where, const Record& record, const CsvTable::Column& column,
+                 const std::string& field) {
+  const bool fits =
+      column.type == CsvType::text || (column.type == CsvType::integer ? is_integer(field) : is_real(field));
+  MX_CHECK(fits, FormatError, where, ": expected ",
+           column.type == CsvType::integer ? "an integer" : "a number", " in column '", column.name,
+           "' of the record at offset ", record.offset, ", line ", record.line, ", got '", excerpt(field),
+           "'");
+}
+
+void append_field(CsvTable::Column& column, std::string& field) {
+  if (column.type == CsvType::text) {
+    column.texts.push_back(std::move(field));
+  } else if (column.type == CsvType::real) {
+    column.reals.push_back(real_of(field));
+  } else {
+    column.integers.push_back(0);
+    parse_number(trimmed(field), column.integers.back());
+  }
+}
+
+std::string csv_quoted(const std::string& text, char separator) {
+  const bool plain = text.find_first_of("\"\r\n") == std::string::npos &&
+                     text.find(separator) == std::string::npos && trimmed(text) == text && !text.empty();
+  if (plain) return text;
+  std::string made = "\"";
+  for (char c : text) made += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return made + '"';
+}
+
+std::string field_text(const CsvTable::Column& column, size_t row, char separator) {
+  if (column.type == CsvType::text) return csv_quoted(column.texts[row], separator);
+  char buffer[64];
+  const std::to_chars_result end = column.type == CsvType::integer
+                                       ? std::to_chars(buffer, buffer + sizeof(buffer), column.integers[row])
+                                       : std::to_chars(buffer, buffer + sizeof(buffer), column.reals[row]);
+  return {buffer, end.ptr};
+}
+
+}  // namespace
+
+CsvTable parse_csv(io::Bytes bytes, const std::string& path, const CsvOptions& options) {
+  MX_CHECK(options.separator != '"' && options.separator != '\n' && options.separator != '\r',
+           InvalidArgument, "[csv] expected a separator other than a quote or the end of a line");
+  const std::string where = detail::place("csv", path);
+  CsvScanner scanner({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, where, options);
+  std::vector<CsvTable::Column> columns;
+  std::vector<Record> records;
+  Record record;
+  if (options.header) {
+    MX_CHECK(scanner.next(record), FormatError, where,
+             ": expected a record with the names of the columns at offset 0, got an empty file");
+    for (const std::string& name : record.fields) {
+      const std::string short_name(trimmed(name));
+      for (const CsvTable::Column& other : columns)
+        MX_CHECK(other.name != short_name, FormatError, where, ": expected different names of columns, got '",
+                 excerpt(short_name), "' twice");
+      columns.push_back({short_name});
+    }
+  }
+  for (bool more = true; more;)
+    detail::read_record(options.bad, options.on_skip, [&] {
+      more = scanner.next(record);
+      if (!more) return;
+      if (columns.empty())
+        for (size_t i = 0; i < record.fields.size(); ++i) columns.push_back({std::to_string(i)});
+      MX_CHECK(record.fields.size() == columns.size(), FormatError, where, ": expected ", columns.size(),
+               " fields in the record at offset ", record.offset, ", line ", record.line, ", got ",
+               record.fields.size());
+      records.push_back(record);
+    });
+  for (const auto& [name, type] : options.types)
+    MX_CHECK(std::any_of(columns.begin(), columns.end(), [&](const auto& c) { return c.name == name; }),
+             InvalidArgument, "[csv] expected types of columns that the file has, got one for '", name, "'");
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const auto given = options.types.find(columns[i].name);
+    columns[i].type = given == options.types.end() ? narrowest(records, i) : given->second;
+  }
+  int64_t rows = 0;
+  for (Record& one : records)
+    rows += detail::read_record(options.bad, options.on_skip, [&] {
+      for (size_t i = 0; i < columns.size(); ++i) check_field(where, one, columns[i], one.fields[i]);
+      for (size_t i = 0; i < columns.size(); ++i) append_field(columns[i], one.fields[i]);
+    });
+  return CsvTable(std::move(columns), rows);
+}
+
+CsvTable read_csv(const std::string& path, const CsvOptions& options) {
+  const std::string text = detail::read_text("csv", path, options.max_inflated_bytes);
+  return parse_csv(std::as_bytes(std::span(text)), path, options);
+}
+
+void write_csv(const std::string& path, const CsvTable& table, char separator) {
+  io::AtomicFile file(path);
+  std::string line;
+  for (size_t i = 0; i < table.columns().size(); ++i) {
+    if (i > 0) line += separator;
+    line += csv_quoted(table.columns()[i].name, separator);
+  }
+  file.write(line += '\n');
+  for (int64_t row = 0; row < table.rows(); ++row) {
+    line.clear();
+    for (size_t i = 0; i < table.columns().size(); ++i) {
+      if (i > 0) line += separator;
+      line += field_text(table.columns()[i], static_cast<size_t>(row), separator);
+    }
+    file.write(line += '\n');
+  }
+  file.commit();
+}
+
+const CsvTable::Column& CsvTable::column(const std::string& name) const {
+  std::string known;
+  for (const Column& column : columns_) {
+    if (column.name == name) return column;
+    if (!known.empty()) known += ", ";
+    known += column.name;
+  }
+  throw InvalidArgument(
+      mx::detail::concat("[csv] expected the name of a column (", known, "), got '", name, "'"));
+}
+
+NDArray CsvTable::operator[](const std::string& name) const {
+  const Column& chosen = column(name);
+  MX_CHECK(chosen.type != CsvType::text, InvalidArgument, "[csv] expected a column of numbers, got '", name,
+           "', which has text; codes() numbers its values");
+  return chosen.type == CsvType::integer ? array(chosen.integers) : array(chosen.reals);
+}
+
+NDArray CsvTable::matrix(const std::vector<std::string>& names, DType dtype) const {
+  std::vector<std::string> chosen = names;
+  if (chosen.empty())
+    for (const Column& column : columns_) chosen.push_back(column.name);
+  NDArray made = empty({rows_, static_cast<int64_t>(chosen.size())}, dtype);
+  for (size_t i = 0; i < chosen.size(); ++i)
+    made.slice(1, {static_cast<int64_t>(i), static_cast<int64_t>(i) + 1})
+        .copy_from((*this)[chosen[i]].to(dtype).expand_dims(1));
+  return made;
+}
+
+CsvTable::Codes CsvTable::codes(const std::string& name) const {
+  const Column& chosen = column(name);
+  MX_CHECK(chosen.type == CsvType::text, InvalidArgument, "[csv] expected a column of text, got '", name,
+           "', which has numbers");
+  Codes made;
+  made.values = chosen.texts;
+  std::sort(made.values.begin(), made.values.end());
+  made.values.erase(std::unique(made.values.begin(), made.values.end()), made.values.end());
+  std::vector<int64_t> codes;
+  for (const std::string& text : chosen.texts)
+    codes.push_back(std::lower_bound(made.values.begin(), made.values.end(), text) - made.values.begin());
+  made.array = array(codes);
+  return made;
+}
+
+}  // namespace mx::data
