@@ -29,6 +29,7 @@
 #include "operators/quantile.h"
 #include "operators/random.h"
 #include "operators/reduce.h"
+#include "operators/row_sparse.h"
 #include "operators/scan.h"
 #include "operators/segment.h"
 #include "operators/select.h"

@@ -57,6 +57,15 @@ std::vector<Sample> samples_segment_offsets() {
           {{array<int64_t>({2, 2, 2})}, attrs(3), "one segment has all rows"}};
 }
 
+std::vector<Sample> samples_sum_rows() {
+  const auto attrs = [](int64_t size, int64_t skip_row) {
+    return attrs_of("sum_rows", {{"size", size}, {"skip_row", skip_row}});
+  };
+  const NDArray indices = array<int64_t>({3, 0, 3, -1, 4}), values = segment_rows();
+  return {{{indices, values}, attrs(4, -1), "size=4"},
+          {{indices.to(i32), values.transpose().to_contiguous().transpose()}, attrs(6, 3), "skip_row=3"}};
+}
+
 }  // namespace
 
 void add_sparse_samples(SampleTable& table) {
@@ -64,6 +73,7 @@ void add_sparse_samples(SampleTable& table) {
   table["csr_sample"] = samples_csr_sample;
   for (const char* name : {"segment_sum", "segment_mean", "segment_max", "segment_min"})
     table[name] = samples_segment_reduce;
+  table["sum_rows"] = samples_sum_rows;
   table["segment_expand"] = samples_segment_expand;
   table["segment_offsets"] = samples_segment_offsets;
 }
