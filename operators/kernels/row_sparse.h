@@ -1,6 +1,8 @@
 // Sums and copies of some rows of a table, on the CPU.
 #pragma once
 
+#include <cstdint>
+
 #include "ndarray/launch.h"
 #include "ndarray/tensor.h"
 
