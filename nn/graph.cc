@@ -1,5 +1,6 @@
 #include "nn/graph.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <mutex>

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "executor/autograd/autograd.h"
@@ -43,7 +44,7 @@ struct SmallGraph {
   }
 };
 
-NDArray matrix(const std::vector<Values>& rows) {
+NDArray dense_matrix(const std::vector<Values>& rows) {
   Values all;
   for (const Values& row : rows) all.insert(all.end(), row.begin(), row.end());
   return array(all).reshape({static_cast<int64_t>(rows.size()), -1});
@@ -64,7 +65,7 @@ std::vector<Values> norm_by_loops(std::vector<Values> a, double loop) {
 TEST(GcnNorm, AgreesWithPlainLoops) {
   const SmallGraph graph;
   const auto expect = [&](const nn::GcnNormOptions& options, double loop, const char* what) {
-    expect_values(values(matrix(norm_by_loops(graph.dense(), loop))),
+    expect_values(values(dense_matrix(norm_by_loops(graph.dense(), loop))),
                   nn::gcn_norm(graph.sparse(), options).to_dense(), what);
   };
   expect({}, 1, "self-loops");
@@ -80,7 +81,7 @@ TEST(GCNConv, ValuesAndGradientsAreThoseOfTheDenseFormula) {
       const NoGrad pause;
       layer.bias.copy_from(numbers({3}, f64, 2));
     }
-    const NDArray n = matrix(norm_by_loops(graph.dense(), 1)), head = numbers({kNodes, 3}, f64, 4);
+    const NDArray n = dense_matrix(norm_by_loops(graph.dense(), 1)), head = numbers({kNodes, 3}, f64, 4);
     const NDArray x = numbers({kNodes, kIn}, f64, 3).requires_grad_();
     const SparseCSR a = graph.sparse();
     for (int call = 0; call < 2; ++call) {
@@ -135,8 +136,8 @@ TEST(SAGEConv, AgreesWithPlainLoops) {
     for (double& w : row) count += w = w != 0 ? 1 : 0;
     for (double& w : row) w /= std::max(1.0, count);
   }
-  const NDArray want = matmul(matmul(matrix(mean), x), layer.lin_l.weight->transpose()) + layer.lin_l.bias +
-                       matmul(x, layer.lin_r.weight->transpose());
+  const NDArray want = matmul(matmul(dense_matrix(mean), x), layer.lin_l.weight->transpose()) +
+                       layer.lin_l.bias + matmul(x, layer.lin_r.weight->transpose());
   expect_values(values(want), layer(x, graph.sparse()), "SAGEConv", 10);
   EXPECT_EQ(nn::SAGEConv(kIn, 3, {.root_weight = false}).parameters().size(), 2u);
 }

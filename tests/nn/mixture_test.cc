@@ -25,7 +25,7 @@ using test::numbers;
 using test::Values;
 using test::values;
 
-constexpr int64_t kWidth = 4, kExperts = 3, kRows = 17;
+constexpr int64_t kWidth = 4, kExperts = 3, kTokens = 17;
 
 nn::MixtureOfExperts new_mixture(const nn::MixtureOptions& given) {
   nn::MixtureOptions options = given;
@@ -34,7 +34,7 @@ nn::MixtureOfExperts new_mixture(const nn::MixtureOptions& given) {
   return {kWidth, options, [] { return nn::Linear(kWidth, 2, {.dtype = f64}); }};
 }
 
-NDArray mixture_rows() { return numbers({kRows, kWidth}, f64, 11) * 2; }
+NDArray mixture_rows() { return numbers({kTokens, kWidth}, f64, 11) * 2; }
 
 /// The output of each row, from the probabilities and the outputs of all experts for all rows.
 Values by_rows(nn::MixtureOfExperts& layer, int64_t k, bool normalize, int64_t limit) {
@@ -43,8 +43,8 @@ Values by_rows(nn::MixtureOfExperts& layer, int64_t k, bool normalize, int64_t l
   std::vector<Values> y;
   for (int64_t e = 0; e < kExperts; ++e) y.push_back(values(layer.experts[e](x)));
   std::vector<int64_t> taken(kExperts);
-  Values out(kRows * 2);
-  for (size_t i = 0; i < kRows; ++i) {
+  Values out(kTokens * 2);
+  for (size_t i = 0; i < kTokens; ++i) {
     std::vector<size_t> order = {0, 1, 2};
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return p[i * kExperts + a] > p[i * kExperts + b]; });
@@ -64,7 +64,7 @@ TEST(MixtureOfExperts, AgreesWithLoopsOverTheRows) {
   for (const int64_t k : {int64_t{1}, int64_t{2}, int64_t{3}})
     for (const bool normalize : {true, false}) {
       nn::MixtureOfExperts layer = new_mixture({.top_k = k, .normalize = normalize});
-      expect_values(by_rows(layer, k, normalize, kRows), layer(mixture_rows()), "output", 10);
+      expect_values(by_rows(layer, k, normalize, kTokens), layer(mixture_rows()), "output", 10);
     }
 }
 
@@ -92,7 +92,7 @@ TEST(MixtureOfExperts, AnExpertComputesOnlyTheRowsThatChoseIt) {
         [&seen, e](const nn::Module&, std::vector<NDArray>& in) { seen[e] += in[0].shape()[0]; }));
   const nn::MixtureResult r = layer.route(mixture_rows());
   EXPECT_EQ(seen, r.counts.to_vector<int64_t>());
-  EXPECT_EQ(seen[0] + seen[1] + seen[2], 2 * kRows);
+  EXPECT_EQ(seen[0] + seen[1] + seen[2], 2 * kTokens);
   // One row with two choices: the third expert is not called.
   std::fill(seen.begin(), seen.end(), 0);
   layer(numbers({1, kWidth}, f64));
@@ -108,8 +108,8 @@ TEST(MixtureOfExperts, TheBalanceLossReachesTheRouter) {
   double want = 0;
   for (size_t e = 0; e < kExperts; ++e) {
     double mean = 0;
-    for (size_t i = 0; i < kRows; ++i) mean += p[i * kExperts + e] / kRows;
-    want += kExperts * counts[e] / kRows * mean;
+    for (size_t i = 0; i < kTokens; ++i) mean += p[i * kExperts + e] / kTokens;
+    want += kExperts * counts[e] / kTokens * mean;
   }
   EXPECT_NEAR(want, r.balance_loss.item<double>(), 1e-12);
   const auto g =
@@ -126,7 +126,7 @@ TEST(MixtureOfExperts, TheBalanceLossEvensOutTheChoices) {
     layer.router.weight.copy_from(array({{0.0, 0.0, 0.0, 0.0}, {5.0, 0.0, 0.0, 0.0}, {0.0, 0.0, 0.0, 0.0}}));
   }
   const NDArray x = abs(mixture_rows()) + 0.1;
-  EXPECT_EQ(layer.route(x).counts.to_vector<int64_t>(), (std::vector<int64_t>{0, kRows, 0}));
+  EXPECT_EQ(layer.route(x).counts.to_vector<int64_t>(), (std::vector<int64_t>{0, kTokens, 0}));
   for (int step = 0; step < 200; ++step) {
     layer.zero_grad();
     layer.route(x).balance_loss.backward();
@@ -141,10 +141,10 @@ TEST(MixtureOfExperts, ChoicesAreCountedWhileTraining) {
   nn::MixtureOfExperts layer = new_mixture({.top_k = 2});
   layer(mixture_rows());
   layer(mixture_rows());
-  EXPECT_EQ(sum(layer.counts.array()).item<int64_t>(), 4 * kRows);
+  EXPECT_EQ(sum(layer.counts.array()).item<int64_t>(), 4 * kTokens);
   layer.eval();
   layer(mixture_rows());
-  EXPECT_EQ(sum(layer.counts.array()).item<int64_t>(), 4 * kRows);
+  EXPECT_EQ(sum(layer.counts.array()).item<int64_t>(), 4 * kTokens);
   for (const auto& [name, array] : layer.state_dict()) EXPECT_NE(name, "counts");
 }
 

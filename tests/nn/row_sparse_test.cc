@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "executor/autograd/autograd.h"
@@ -31,7 +32,7 @@ using test::values;
 constexpr int64_t kTableRows = 12, kTableWidth = 5;
 
 NDArray batch_indices() { return array<int64_t>({{7, 2, 7}, {0, -1, 2}}); }
-const std::vector<int64_t> kBatchRows = {0, 2, 7, 11};
+const std::vector<int64_t> kTakenRows = {0, 2, 7, 11};
 
 nn::Embedding new_table(bool sparse, DType dtype = f32, Context context = cpu()) {
   nn::Embedding table(kTableRows, kTableWidth, {.sparse = sparse, .context = context, .dtype = dtype});
@@ -40,20 +41,20 @@ nn::Embedding new_table(bool sparse, DType dtype = f32, Context context = cpu())
   return table;
 }
 
-NDArray loss_of(nn::Embedding& table, const NDArray& indices, uint64_t seed) {
+NDArray table_loss(nn::Embedding& table, const NDArray& indices, uint64_t seed) {
   const NDArray y = table(indices);
   return sum(y * y * numbers(y.shape(), f32, seed).to(y.dtype()).to(y.context()));
 }
 
 bool in_batch(size_t row) {
-  return std::find(kBatchRows.begin(), kBatchRows.end(), static_cast<int64_t>(row)) != kBatchRows.end();
+  return std::find(kTakenRows.begin(), kTakenRows.end(), static_cast<int64_t>(row)) != kTakenRows.end();
 }
 
 TEST(RowSparse, TheGradientHoldsTheRowsOfTheBatch) {
   for (const DType type : {f64, f32, f16, bf16}) {
     nn::Embedding dense = new_table(false, type), sparse = new_table(true, type);
-    loss_of(dense, batch_indices(), 5).backward();
-    loss_of(sparse, batch_indices(), 5).backward();
+    table_loss(dense, batch_indices(), 5).backward();
+    table_loss(sparse, batch_indices(), 5).backward();
     const auto part = row_sparse(sparse.weight.grad());
     ASSERT_TRUE(part.has_value());
     EXPECT_EQ(part->rows.to_vector<int64_t>(), (std::vector<int64_t>{0, 2, 7, 11, kTableRows, kTableRows}));
@@ -79,8 +80,8 @@ TEST(RowSparse, SeveralUsesAndPassesAddUp) {
   nn::Embedding dense = new_table(false), sparse = new_table(true);
   for (nn::Embedding* table : {&dense, &sparse}) {
     const NDArray two = array<int64_t>({1, 7});
-    (loss_of(*table, two, 1) + loss_of(*table, two + 1, 2)).backward();  // two uses in one pass
-    loss_of(*table, two, 3).backward();                                  // another pass
+    (table_loss(*table, two, 1) + table_loss(*table, two + 1, 2)).backward();  // two uses in one pass
+    table_loss(*table, two, 3).backward();                                     // another pass
   }
   EXPECT_TRUE(row_sparse(sparse.weight.grad()).has_value());
   EXPECT_EQ(values(dense.weight.grad()), values(sparse.weight.grad()));
@@ -90,8 +91,8 @@ TEST(RowSparse, DenseGradientsAddToIt) {
   nn::Embedding dense = new_table(false), sparse = new_table(true);
   for (nn::Embedding* table : {&dense, &sparse}) {
     const NDArray& w = table->weight.array();
-    (loss_of(*table, batch_indices(), 1) + sum(w * w)).backward();
-    loss_of(*table, batch_indices(), 2).backward();
+    (table_loss(*table, batch_indices(), 1) + sum(w * w)).backward();
+    table_loss(*table, batch_indices(), 2).backward();
   }
   EXPECT_FALSE(row_sparse(sparse.weight.grad()).has_value());
   EXPECT_EQ(values(dense.weight.grad()), values(sparse.weight.grad()));
@@ -106,9 +107,9 @@ TEST(RowSparse, HooksFunctionsAndSecondDerivativesSeeTheDenseForm) {
       seen.push_back(values(gradient));
       return gradient * 2;
     });
-    loss_of(*table, batch_indices(), 4).backward();
+    table_loss(*table, batch_indices(), 4).backward();
     first.push_back(values(table->weight.grad()));
-    const NDArray g = gradients({loss_of(*table, batch_indices(), 4)}, {w}, {.create_graph = true})[0];
+    const NDArray g = gradients({table_loss(*table, batch_indices(), 4)}, {w}, {.create_graph = true})[0];
     second.push_back(values(gradients({sum(g * g)}, {w})[0]));
   }
   EXPECT_EQ(seen[0], seen[1]);
@@ -125,7 +126,7 @@ std::pair<Values, Values> train_both(const typename Optimizer::Options& options,
     Optimizer optimizer(table.parameters(), options);
     for (uint64_t step = 0; step < 4; ++step) {
       optimizer.zero_grad();
-      loss_of(table, step % 2 == 0 ? batch_indices() : array<int64_t>({3, 2}), step).backward();
+      table_loss(table, step % 2 == 0 ? batch_indices() : array<int64_t>({3, 2}), step).backward();
       optimizer.step();
       EXPECT_EQ(sparse, row_sparse(table.weight.grad()).has_value()) << "a step must not read the gradient";
     }
@@ -150,13 +151,13 @@ TEST(RowSparse, AdamUpdatesOnlyTheRowsOfTheBatch) {
   Values w = start, m(w.size()), v(w.size());
   for (int step = 1; step <= 3; ++step) {
     optimizer.zero_grad();
-    loss_of(table, batch_indices(), 9).backward();
+    table_loss(table, batch_indices(), 9).backward();
     nn::Embedding dense = new_table(false, f64);
     {
       const NoGrad pause;
       dense.weight.copy_from(table.weight.detach());
     }
-    loss_of(dense, batch_indices(), 9).backward();
+    table_loss(dense, batch_indices(), 9).backward();
     const Values g = values(dense.weight.grad());
     optimizer.step();
     for (size_t i = 0; i < w.size(); ++i) {
@@ -182,7 +183,7 @@ TEST(RowSparse, OptimisersOfWholeParametersReadTheDenseForm) {
   for (const bool sparse : {false, true}) {
     nn::Embedding table = new_table(sparse);
     const auto lamb = optim::make_optimizer("lamb", {{"lr", 0.1}}, table.parameters());
-    loss_of(table, batch_indices(), 1).backward();
+    table_loss(table, batch_indices(), 1).backward();
     lamb->step();
     results.push_back(values(table.weight.array()));
   }
@@ -194,7 +195,7 @@ TEST(RowSparse, AFailedBatchIsRecovered) {
   const Values before = values(table.weight.array());
   optim::Adam optimizer(table.parameters(), {.lr = 0.1});
   table(array<int64_t>({1, 99})).detach();
-  loss_of(table, array<int64_t>({1, 99}), 1).backward();
+  table_loss(table, array<int64_t>({1, 99}), 1).backward();
   optimizer.step();
   expect_error<InvalidArgument>("got 99 at position (1,)", [&] { table.weight.array().wait(); });
   optimizer.zero_grad();
@@ -210,8 +211,8 @@ TEST(RowSparse, ReplicasOfOneProcessAddTheirRows) {
     nn::Trainer trainer(replicas, optim::SGDOptions{.lr = 0.1}, KVStore::create("device"));
     for (uint64_t step = 0; step < 3; ++step) {
       trainer.zero_grad();
-      loss_of(replicas[0], array<int64_t>({1, 2}).to(virt(0)), step).backward();
-      loss_of(replicas[1], array<int64_t>({2, 5}).to(virt(1)), step + 7).backward();
+      table_loss(replicas[0], array<int64_t>({1, 2}).to(virt(0)), step).backward();
+      table_loss(replicas[1], array<int64_t>({2, 5}).to(virt(1)), step + 7).backward();
       trainer.step();
     }
     EXPECT_EQ(values(replicas[0].weight.array()), values(replicas[1].weight.array()));
