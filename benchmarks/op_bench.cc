@@ -128,7 +128,19 @@ OpCall convolution_call(const OpCase& c) {
   };
 }
 
+OpCall sparse(const OpCase& c) {
+  const NDArray pointers = mx::arange(0, kSparseRows + 1, 1, mx::i64) * kSparseEntries;
+  const NDArray x = input(c, 2).reshape({-1, c.side});
+  if (c.op == "segment_sum") return [=] { mx::segment_sum(x, pointers).wait(); };
+  const int64_t entries = kSparseRows * kSparseEntries;
+  const NDArray columns = mx::array(op_indices(entries, kSparseRows, 4)),
+                values = mx::array(op_input(entries, 1));
+  if (c.op == "csr_matmul") return [=] { mx::csr_matmul(values, columns, pointers, x).wait(); };
+  return [=] { mx::csr_matmul_transposed(values, columns, pointers, x, kSparseRows).wait(); };
+}
+
 OpCall prepare(const OpCase& c, int) {
+  if (c.op.starts_with("csr_") || c.op == "segment_sum") return sparse(c);
   if (c.op.starts_with("conv_")) return convolution_call(c);
   if (c.op == "adam") return adam(c);
   if (c.op.find("_norm") != std::string::npos) return normalisation(c);

@@ -133,6 +133,21 @@ OpCall matrix(const OpCase& c) {
   return nullptr;
 }
 
+OpCall sparse(const OpCase& c) {
+  if (!c.op.starts_with("csr_") && c.op != "segment_sum") return nullptr;
+  const Tensor x = filled({c.elements / c.side, c.side}, 2);
+  if (c.op == "segment_sum") {
+    const Tensor lengths = at::full({kSparseRows}, kSparseEntries, at::kLong);
+    return [=] { at::segment_reduce(x, "sum", lengths, {}, {}, 0, true); };
+  }
+  const int64_t entries = kSparseRows * kSparseEntries;
+  const Tensor pointers = at::arange(kSparseRows + 1, at::kLong) * kSparseEntries;
+  const Tensor a = at::sparse_csr_tensor(pointers, indices(entries, kSparseRows), filled({entries}, 1),
+                                         {kSparseRows, kSparseRows}, at::TensorOptions(at::kFloat));
+  const Tensor left = c.op == "csr_matmul" ? a : a.t();
+  return [=] { at::mm(left, x); };
+}
+
 OpCall linear_algebra(const OpCase& c) {
   if (c.op == "rfft") {
     const Tensor lines = filled({c.elements / c.side, c.side}, 1);
@@ -182,7 +197,7 @@ OpCall prepare(const OpCase& c, int) {
   }
   if (c.op == "adam") return adam(c);
   for (const auto& make :
-       {elementwise, reduction_or_scan, loss, rows, normalisation, matrix, linear_algebra}) {
+       {elementwise, reduction_or_scan, loss, rows, normalisation, matrix, sparse, linear_algebra}) {
     const OpCall call = make(c);
     if (!call) continue;
     return [call] {

@@ -31,6 +31,12 @@
 //                  gradients with respect to images and weights, in the shapes of conv_shapes(); GFLOP/s
 //                  count every product, also those with padding
 //
+//   csr_matmul_<n> csr_matmul_t_<n>    a sparse matrix (kSparseRows, kSparseRows) with kSparseEntries entries
+//   in
+//                  each row at random columns, or its transpose, times a dense one of n columns; 2 operations
+//                  for each entry and column
+//   segment_sum_<n>    of kSparseRows segments of kSparseEntries rows of n numbers
+//
 // Results are written to memory that the system reuses (peers with an `out` argument), as in our own kernels.
 #pragma once
 
@@ -45,6 +51,9 @@ namespace mx::bench {
 constexpr int64_t kOpColumns = 128;  ///< of softmax, log_softmax, cross_entropy, layer_norm, rms_norm
 constexpr int64_t kOpChannels = 16;  ///< of batch_norm
 constexpr int64_t kOpBatch = 8;      ///< of batch_norm
+
+constexpr int64_t kSparseRows = 16384;
+constexpr int64_t kSparseEntries = 8;
 
 struct OpCase {
   std::string name;      ///< "add/256KiB", "sgemm_64"
@@ -138,6 +147,14 @@ inline std::vector<OpCase> op_cases() {
     const auto elements = static_cast<double>(rows * n);
     cases.push_back({"rfft_" + std::to_string(n), "rfft", rows * n, n,
                      2.5 * elements * std::log2(static_cast<double>(n)), "GFLOP/s"});
+  }
+  for (const int64_t n : {16, 64, 256}) {
+    const int64_t elements = kSparseRows * kSparseEntries * n;
+    for (const char* op : {"csr_matmul", "csr_matmul_t"})
+      cases.push_back({std::string(op) + '_' + std::to_string(n), op, kSparseRows * n, n,
+                       2 * static_cast<double>(elements), "GFLOP/s"});
+    cases.push_back({"segment_sum_" + std::to_string(n), "segment_sum", elements, n,
+                     4 * static_cast<double>(elements + kSparseRows * n), "GB/s"});
   }
   for (size_t i = 0; i < conv_shapes().size(); ++i) {
     const ConvShape& s = conv_shapes()[i];

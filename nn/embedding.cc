@@ -46,7 +46,8 @@ Embedding::Embedding(IntArg rows, IntArg width, const EmbeddingOptions& options)
     : weight(add_parameter("weight", new_table("Embedding", rows, width, options.dtype, options.context))),
       padding_(padding_row("Embedding", options.padding_idx, rows)),
       max_norm_(options.max_norm),
-      norm_type_(options.norm_type) {
+      norm_type_(options.norm_type),
+      sparse_(options.sparse) {
   MX_CHECK(options.max_norm.value_or(0) >= 0, InvalidArgument,
            "[Embedding] expected a max_norm of 0 or more, got ", *options.max_norm);
   reset_parameters();
@@ -78,7 +79,7 @@ NDArray Embedding::forward(const NDArray& indices) {
     const int64_t width = all.size(1);
     index_copy_(all, indices.reshape({-1}), (rows * scale).reshape({indices.numel(), width}), 0, table.where);
   }
-  return embedding(table, indices, padding_);
+  return embedding(table, indices, padding_, sparse_);
 }
 
 void Embedding::reset_parameters(Generator* generator) { reset_table(weight, padding_, generator); }
@@ -87,6 +88,7 @@ std::string Embedding::extra() const {
   std::string text = mx::detail::concat("rows=", weight.shape()[0], ", width=", weight.shape()[1]);
   if (padding_ >= 0) text += mx::detail::concat(", padding_idx=", padding_);
   if (max_norm_) text += mx::detail::concat(", max_norm=", *max_norm_);
+  if (sparse_) text += ", sparse=true";
   return text;
 }
 

@@ -19,13 +19,16 @@ struct EmbeddingOptions {
   /// Before each call, rows that it takes and whose norm is larger are scaled down to this norm, in place.
   std::optional<double> max_norm{};
   double norm_type = 2;  ///< the p of that norm
+  /// The gradient is row-sparse (operators/row_sparse.h): a step costs as much as the batch has rows, and not
+  /// as much as the table. Optimisers then update only these rows (optim/optimizer.h).
+  bool sparse = false;
   Context context = cpu();
   DType dtype = f32;
 };
 
 /// Maps integers (..) to rows (.., width) of a table. Parameter: weight (rows, width), initialised from the
-/// standard normal distribution; the numbers come from the CPU's default generator on every device. Gradients
-/// are dense. An index out of range is found when the operation runs.
+/// standard normal distribution; the numbers come from the CPU's default generator on every device. An index
+/// out of range is found when the operation runs.
 class Embedding : public ModuleOf<Embedding> {
  public:
   /// Throws InvalidArgument for a negative size, a padding_idx that is no row, a negative max_norm, and a
@@ -44,6 +47,7 @@ class Embedding : public ModuleOf<Embedding> {
   int64_t padding_ = -1;
   std::optional<double> max_norm_;
   double norm_type_;
+  bool sparse_;
 };
 
 struct EmbeddingBagOptions {

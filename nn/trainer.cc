@@ -12,6 +12,7 @@
 #include "ndarray/priority.h"
 #include "nn/detail/choice.h"
 #include "nn/detail/gradient_buckets.h"
+#include "operators/row_sparse.h"
 #include "operators/shape_ops.h"
 
 namespace mx::nn {
@@ -162,11 +163,14 @@ std::string Trainer::key_of(size_t i) const {
 /// replica has a gradient. With one process.
 NDArray Trainer::sum_gradients(size_t k, std::source_location where) {
   const size_t i = updated_[k];
+  const NDArray& parameter = replicas_[0][i];
   std::vector<NDArray> parts;
   for (const Parameters& replica : replicas_)
-    if (const NDArray grad = replica[i].grad(); grad.defined()) parts.push_back(grad.detach());
+    if (const NDArray grad = replica[i].grad(); grad.defined()) parts.push_back(grad);
   if (parts.empty()) return {};
-  const NDArray& parameter = replicas_[0][i];
+  // The store sums whole arrays. Row-sparse gradients need no store within one process.
+  if (NDArray rows = mx::detail::sum_row_sparse(parts, parameter.context()); rows.defined()) return rows;
+  for (NDArray& part : parts) part = part.detach();
   NDArray& sum = sums_[k];
   const DType type = detail::gradient_type(parameter);
   if (!sum.defined() || sum.context() != parameter.context() || sum.dtype() != type)

@@ -371,8 +371,8 @@ NDArray one_hot(const Arg& indices, IntArg classes, DType dtype) {
   return call(kOneHot, OneHotAttrs{classes, dtype}, {converted, indices.where});
 }
 
-NDArray embedding(const Arg& table, const NDArray& indices, IntArg padding) {
-  return call(kEmbedding, EmbeddingAttrs{padding}, table,
+NDArray embedding(const Arg& table, const NDArray& indices, IntArg padding, bool sparse) {
+  return call(kEmbedding, EmbeddingAttrs{padding, sparse}, table,
               detail::as_indices(indices, "embedding", table.where));
 }
 

@@ -4,6 +4,7 @@
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/indexing_records.h"
+#include "operators/row_sparse.h"
 #include "operators/scan.h"
 #include "operators/select.h"
 #include "operators/shape_ops.h"
@@ -174,7 +175,13 @@ void gradient_gather_nd(GradientContext& g) {
 }
 
 void gradient_embedding(GradientContext& g) {
-  g.set(0, embedding_gradient(g.input(1), g.head(), g.input_shape(0)[0], g.attr<EmbeddingAttrs>().padding));
+  const auto& attrs = g.attr<EmbeddingAttrs>();
+  const NDArray &indices = g.input(1), &head = g.head();
+  const int64_t size = g.input_shape(0)[0], count = indices.numel();
+  if (!attrs.sparse || count >= size || head.impl().recorded() || !has_row_sparse(head.context()))
+    return g.set(0, embedding_gradient(indices, head, size, attrs.padding));
+  const NDArray rows = head.reshape({count, g.input_shape(0)[1]});
+  g.set(0, make_row_sparse(sum_rows(indices.reshape({count}), rows, size, attrs.padding), size));
 }
 
 void gradient_embedding_gradient(GradientContext& g) {

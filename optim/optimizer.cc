@@ -9,6 +9,7 @@
 #include "ndarray/hooks.h"
 #include "ndarray/io/tensor_record.h"
 #include "ndarray/priority.h"
+#include "operators/indexing.h"
 #include "optim/detail/gradient_factor.h"
 #include "optim/detail/problems.h"
 
@@ -25,6 +26,13 @@ namespace {
 bool is_result(const NDArray& array) {
   return array.requires_grad() && mx::detail::hooks().is_leaf != nullptr &&
          !mx::detail::hooks().is_leaf(array);
+}
+
+/// Returns the gradients with row-sparse ones replaced by the rows that they hold. The norm is the same.
+std::vector<NDArray> with_rows_only(std::vector<NDArray> gradients) {
+  for (NDArray& gradient : gradients)
+    if (const auto part = row_sparse(gradient)) gradient = part->values;
+  return gradients;
 }
 
 /// Reports arrays that share memory: a step would update them twice, or from two threads at once.
@@ -257,8 +265,8 @@ void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location
   const NoGrad pause;
   follow(where);
   check_gradients(gradients, where);
-  const detail::GradientFactor factor =
-      detail::gradient_factor(gradients, max_norm_, loss_scale_ ? &*loss_scale_ : nullptr, where);
+  const detail::GradientFactor factor = detail::gradient_factor(with_rows_only(gradients), max_norm_,
+                                                                loss_scale_ ? &*loss_scale_ : nullptr, where);
   norm_ = factor.norm;
   for (size_t part = 0; part <= part_priorities_.size(); ++part) {
     const PriorityScope priority(part > 0 ? part_priorities_[part - 1] : mx::detail::launch_priority);
@@ -276,10 +284,40 @@ void Optimizer::step_shard(Shard& shard, const std::vector<NDArray>& gradients, 
       shard.numbers.scale = shard.numbers.skip = NDArray();
     }
   } const drop{shard};
-  for (size_t member : shard.members) shard.arrays.gradients.push_back(gradients[member]);
+  std::vector<std::pair<size_t, RowSparse>> parts;
+  for (size_t row = 0; row < shard.members.size(); ++row) {
+    const NDArray& gradient = gradients[shard.members[row]];
+    std::optional<RowSparse> part = elementwise() ? row_sparse(gradient) : std::nullopt;
+    shard.arrays.gradients.push_back(part ? NDArray() : gradient);
+    if (part) parts.emplace_back(row, std::move(*part));
+  }
   shard.numbers.scale = scale;
   shard.numbers.skip = skip;
   update(shard.group, shard.arrays, shard.state, shard.numbers, where);
+  for (const auto& [row, part] : parts) step_rows(shard, row, part, where);
+}
+
+/// Updates the rows of one parameter: copies of these rows take the place of the parameter and its state.
+void Optimizer::step_rows(const Shard& shard, size_t row, const RowSparse& gradient,
+                          std::source_location where) const {
+  // The last index may stand for no row. It reads the last row, and put_rows() leaves its result out.
+  const auto rows_of = [&](const NDArray& all) {
+    return take({all, where}, gradient.rows, 0, IndexMode::clip);
+  };
+  UpdateArrays arrays{.parameters = {rows_of(shard.arrays.parameters[row])}, .gradients = {gradient.values}};
+  if (shard.masters()) arrays.copies.push_back(rows_of(shard.arrays.copies[row]));
+  UpdateState state;
+  for (const auto& list : shard.state) state.push_back({rows_of(list[row])});
+  UpdateNumbers numbers = shard.numbers;
+  if (const auto at = static_cast<int64_t>(row); numbers.counts.defined())
+    numbers.counts = numbers.counts.slice(0, Slice{at, at + 1});
+  update(shard.group, arrays, state, numbers, where);
+  const auto put = [&](NDArray target, const NDArray& rows) {
+    put_rows(target, {gradient.rows, rows}, where);
+  };
+  put(shard.arrays.parameters[row], arrays.parameters[0]);
+  if (shard.masters()) put(shard.arrays.copies[row], arrays.copies[0]);
+  for (size_t k = 0; k < state.size(); ++k) put(shard.state[k][row], state[k][0]);
 }
 
 void Optimizer::set_parts(const std::vector<Part>& parts, std::source_location where) {

@@ -21,6 +21,11 @@
 // of steps of each parameter) are arrays, so a program that is recorded and replayed uses their current
 // values. The formulas are those of torch.optim (update.h).
 //
+// A row-sparse gradient (operators/row_sparse.h) updates only the rows that it holds, with their state: the
+// other rows see neither weight decay nor the decay of a momentum. The number of steps is counted for the
+// whole parameter. This is the lazy update of MXNet, and of torch's SparseAdam. Optimisers that need whole
+// parameters (elementwise() is false) read the dense form.
+//
 // A parameter without a gradient stays unchanged, with its state. If the operation that computes a gradient
 // fails, the step of its group is skipped: its parameters and state are poisoned with that error until they
 // are loaded or recovered.
@@ -39,6 +44,7 @@
 #include "ndarray/ndarray.h"
 #include "ndarray/save.h"
 #include "operators/parameter.h"
+#include "operators/row_sparse.h"
 #include "optim/loss_scale.h"
 #include "optim/update.h"
 
@@ -206,6 +212,7 @@ class Optimizer {
   size_t part_of(size_t parameter) const { return parameter < part_of_.size() ? part_of_[parameter] : 0; }
   void step_shard(Shard& shard, const std::vector<NDArray>& gradients, const NDArray& scale,
                   const NDArray& skip, std::source_location where) const;
+  void step_rows(const Shard& shard, size_t row, const RowSparse& gradient, std::source_location where) const;
 
   const char* name_;
   std::vector<Group> groups_;   // `lr` is the current rate

@@ -122,6 +122,8 @@ class Pass {
     Head& head = p.heads.empty() ? p.head : p.heads[edge.output];
     if (!head.array.defined()) {
       head = {std::move(gradient), own};
+    } else if (NDArray rows = sum_if_row_sparse(head.array, gradient); rows.defined()) {
+      head = {std::move(rows), true};
     } else if (head.own && !recorded_) {
       head.array += gradient;
     } else {

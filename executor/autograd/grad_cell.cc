@@ -3,8 +3,14 @@
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "operators/elementwise_binary.h"
+#include "operators/row_sparse.h"
 
 namespace mx::detail {
+
+NDArray sum_if_row_sparse(const NDArray& a, const NDArray& b) {
+  const NDArray both[] = {a, b};
+  return sum_row_sparse(both, b.context());
+}
 
 GradCell::GradCell(const ArrayImpl& array, GradReq req)
     : req_(req), shape_(array.shape), dtype_(array.dtype), context_(array.context()) {}
@@ -33,6 +39,14 @@ void GradCell::accumulate(NDArray gradient, bool own) {
   NDArray before;  // destroyed after the lock is released: it may be the last owner of a graph
   std::lock_guard lock(mutex_);
   if (req_ == GradReq::null) return;
+  // A row-sparse gradient is kept as it is. To add to it in place, or to copy it, would make it dense.
+  if (grad_.defined() && row_sparse(gradient)) {
+    NDArray sum = req_ == GradReq::add ? sum_if_row_sparse(grad_, gradient) : own ? gradient : NDArray();
+    if (sum.defined()) {
+      before = std::exchange(grad_, std::move(sum));
+      return;
+    }
+  }
   if (grad_.defined() && req_ == GradReq::add) {
     if (grad_.impl().recorded() || gradient.impl().recorded()) {
       before = std::exchange(grad_, grad_ + gradient);

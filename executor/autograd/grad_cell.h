@@ -34,6 +34,9 @@ class GradCell {
   NDArray grad_;
 };
 
+/// Returns a + b as a row-sparse gradient if both are (operators/row_sparse.h), otherwise an empty handle.
+NDArray sum_if_row_sparse(const NDArray& a, const NDArray& b);
+
 /// Sets the array's edge and its cell.
 void set_cell(ArrayImpl& array, const Edge& edge, std::shared_ptr<GradCell> cell);
 /// Returns the cell of an array, or null if it has none.

@@ -52,7 +52,8 @@ std::vector<Sample> samples_embedding() {
   const NDArray table = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
   return {{{table, array<int64_t>({{1, 0, 1}, {0, 0, -1}})}, EmbeddingAttrs{}, "a matrix of indices"},
           {{table.transpose(), array<int32_t>({2})}, EmbeddingAttrs{}, "a transposed table"},
-          {{table, array<int64_t>({1, 0, 1})}, EmbeddingAttrs{1}, "padding", false}};
+          {{table, array<int64_t>({1, 0, 1})}, EmbeddingAttrs{1}, "padding", false},
+          {{table, array<int64_t>({1})}, EmbeddingAttrs{-1, true}, "sparse"}};
 }
 
 std::vector<Sample> samples_embedding_gradient() {

@@ -34,6 +34,7 @@ const detail::SampleTable& sample_table() {
     detail::add_shape_ops_samples(all);
     detail::add_softmax_samples(all);
     detail::add_sorting_samples(all);
+    detail::add_sparse_samples(all);
     return all;
   }();
   return table;

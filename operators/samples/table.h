@@ -38,6 +38,7 @@ void add_select_samples(SampleTable& table);
 void add_shape_ops_samples(SampleTable& table);
 void add_softmax_samples(SampleTable& table);
 void add_sorting_samples(SampleTable& table);
+void add_sparse_samples(SampleTable& table);
 
 /// Makes the attributes of an operator whose attribute type is defined in its source file.
 Attrs attrs_of(const char* op, const AttrMap& values);

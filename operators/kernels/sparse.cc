@@ -1,0 +1,243 @@
+#include "operators/kernels/sparse.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "engine/base/check.h"
+#include "ndarray/kernels/copy.h"
+#include "ndarray/kernels/parallel.h"
+#include "operators/kernels/index_check.h"
+#include "operators/kernels/sparse_rows.h"
+#include "operators/scratch.h"
+
+namespace mx::kernels {
+namespace {
+
+constexpr int64_t kSparsePiece = 32768;  // multiply-adds of one piece of a parallel loop
+
+/// A tensor as contiguous elements of a given type: the tensor itself, or a converted copy.
+class SparseInput {
+ public:
+  SparseInput(const KernelArgs& args, const Tensor& x, DType dtype) : tensor_(x) {
+    if (x.dtype == dtype && x.contiguous()) return;
+    copy_.emplace(args, static_cast<size_t>(x.numel()) * size_of(dtype));
+    tensor_ = {copy_->data(), dtype, x.shape, contiguous_strides(x.shape)};
+    copy(tensor_, x);
+  }
+  template <class T>
+  const T* as() const {
+    return tensor_.as<T>();
+  }
+  const Tensor& tensor() const { return tensor_; }
+
+ private:
+  std::optional<Scratch> copy_;
+  Tensor tensor_;
+};
+
+/// Memory for contiguous results of a given type: the output's own, or a buffer, which store() copies to the
+/// output.
+class SparseOutput {
+ public:
+  SparseOutput(const KernelArgs& args, const Tensor& out, DType dtype) : out_(out), tensor_(out) {
+    if (out.dtype == dtype && out.contiguous()) return;
+    buffer_.emplace(args, static_cast<size_t>(out.numel()) * size_of(dtype));
+    tensor_ = {buffer_->data(), dtype, out.shape, contiguous_strides(out.shape)};
+  }
+  template <class T>
+  T* as() const {
+    return tensor_.as<T>();
+  }
+  void store() const {
+    if (buffer_) copy(out_, tensor_);
+  }
+
+ private:
+  const Tensor out_;
+  std::optional<Scratch> buffer_;
+  Tensor tensor_;
+};
+
+/// The type in which values of a type are computed.
+DType compute_type(DType type) { return type == f64 ? f64 : f32; }
+
+/// Calls f(tag) with the type in which values of `type` are computed.
+template <class F>
+void visit_compute(DType type, F&& f) {
+  if (type == f64) {
+    f(mx::detail::TypeTag<double>{});
+  } else {
+    f(mx::detail::TypeTag<float>{});
+  }
+}
+
+/// Checked pointers or offsets.
+class Offsets {
+ public:
+  Offsets(const KernelArgs& args, const Tensor& offsets, int64_t entries, const char* what, const char* op)
+      : plain_(args, offsets, i64), count(offsets.shape[0] - 1) {
+    const int64_t* const p = data();
+    MX_CHECK(p[0] == 0, InvalidArgument, "[", op, "] expected ", what, " that begin with 0, got ", p[0]);
+    for (int64_t i = 0; i < count; ++i)
+      MX_CHECK(p[i] <= p[i + 1], InvalidArgument, "[", op, "] expected ", what, " that ascend, got ", p[i],
+               " and then ", p[i + 1], " at position ", i + 1);
+    MX_CHECK(p[count] == entries, InvalidArgument, "[", op, "] expected ", what,
+             " that end with the number of entries, ", entries, ", got ", p[count]);
+  }
+  const int64_t* data() const { return plain_.as<int64_t>(); }
+  /// Returns how many of them make a piece with about kSparsePiece elements, if an entry has `width`.
+  int64_t grain(int64_t width) const {
+    const int64_t work = data()[count] * std::max<int64_t>(width, 1) + count;
+    return std::max<int64_t>(1, count * kSparsePiece / std::max<int64_t>(work, 1));
+  }
+
+ private:
+  SparseInput plain_;
+
+ public:
+  const int64_t count;
+};
+
+/// Calls f(columns) with a pointer to contiguous i32 or i64.
+template <class F>
+void visit_columns(const KernelArgs& args, const CsrPattern& a, const char* op, F&& f) {
+  detail::check_indices(a.columns, 0, a.width, 1, IndexMode::raise, op);
+  const SparseInput columns(args, a.columns, a.columns.dtype);
+  detail::visit_index(a.columns.dtype, [&](auto tag) { f(columns.as<typename decltype(tag)::type>()); });
+}
+
+}  // namespace
+
+void csr_matmul(const KernelArgs& args, const Tensor& out, const Tensor& values, const CsrPattern& a,
+                const Tensor& dense) {
+  const char* const op = "csr_matmul";
+  const Offsets pointers(args, a.pointers, a.columns.shape[0], "row pointers", op);
+  visit_columns(args, a, op, [&](const auto* columns) {
+    visit_compute(out.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const SparseInput v(args, values, compute_type(out.dtype)), x(args, dense, compute_type(out.dtype));
+      const SparseOutput y(args, out, compute_type(out.dtype));
+      const int64_t n = dense.shape[1];
+      const int64_t* const p = pointers.data();
+      parallel_for(pointers.count, pointers.grain(n), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          detail::sparse_row_product({v.as<T>() + p[i], columns + p[i], p[i + 1] - p[i], x.as<T>(), n, n},
+                                     y.template as<T>() + i * n);
+      });
+      y.store();
+    });
+  });
+}
+
+void csr_matmul_transposed(const KernelArgs& args, const Tensor& out, const Tensor& values,
+                           const CsrPattern& a, const Tensor& dense) {
+  const char* const op = "csr_matmul";
+  const Offsets pointers(args, a.pointers, a.columns.shape[0], "row pointers", op);
+  visit_columns(args, a, op, [&](const auto* columns) {
+    visit_compute(out.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const SparseInput v(args, values, compute_type(out.dtype)), x(args, dense, compute_type(out.dtype));
+      const SparseOutput y(args, out, compute_type(out.dtype));
+      const int64_t n = dense.shape[1], rows = out.shape[0];
+      // Two rows of A may have entries in one column, so the loop over the rows cannot be split. Each piece
+      // takes some columns of `dense` instead: whole cache lines, at most 8 pieces, as each piece reads all
+      // of A.
+      const int64_t line = 64 / static_cast<int64_t>(sizeof(T));
+      const int64_t slice = std::max(line, (n + 8 * line - 1) / (8 * line) * line);
+      const bool small = (pointers.data()[pointers.count] + rows) * n <= kSparsePiece;
+      parallel_for(n, small ? std::max<int64_t>(n, 1) : slice, [&](int64_t begin, int64_t end) {
+        T* const to = y.template as<T>() + begin;
+        for (int64_t i = 0; i < rows; ++i) std::fill_n(to + i * n, end - begin, T{0});
+        for (int64_t i = 0; i < pointers.count; ++i)
+          for (int64_t k = pointers.data()[i]; k < pointers.data()[i + 1]; ++k)
+            detail::add_scaled(v.as<T>()[k], x.as<T>() + i * n + begin,
+                               to + static_cast<int64_t>(columns[k]) * n, end - begin);
+      });
+      y.store();
+    });
+  });
+}
+
+void csr_sample(const KernelArgs& args, const Tensor& out, const Tensor& left, const Tensor& right,
+                const CsrPattern& a) {
+  const char* const op = "csr_sample";
+  const Offsets pointers(args, a.pointers, a.columns.shape[0], "row pointers", op);
+  visit_columns(args, a, op, [&](const auto* columns) {
+    visit_compute(out.dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const SparseInput l(args, left, compute_type(out.dtype)), r(args, right, compute_type(out.dtype));
+      const SparseOutput y(args, out, compute_type(out.dtype));
+      const int64_t n = left.shape[1];
+      const int64_t* const p = pointers.data();
+      parallel_for(pointers.count, pointers.grain(n), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          for (int64_t k = p[i]; k < p[i + 1]; ++k)
+            y.template as<T>()[k] =
+                detail::dot(l.as<T>() + i * n, r.as<T>() + static_cast<int64_t>(columns[k]) * n, n);
+      });
+      y.store();
+    });
+  });
+}
+
+void segment_reduce(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets,
+                    SegmentReduce how) {
+  const Offsets at(args, offsets, x.shape[0], "offsets", "segment_reduce");
+  visit_compute(out.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const SparseInput from(args, x, compute_type(out.dtype));
+    const SparseOutput y(args, out, compute_type(out.dtype));
+    int64_t n = 1;
+    for (int i = 1; i < x.rank(); ++i) n *= x.shape[i];
+    parallel_for(at.count, at.grain(n), [&](int64_t begin, int64_t end) {
+      for (int64_t s = begin; s < end; ++s) {
+        const int64_t first = at.data()[s], rows = at.data()[s + 1] - first;
+        T* const to = y.template as<T>() + s * n;
+        if (rows == 0) {
+          std::fill_n(to, n, T{0});
+        } else {
+          detail::reduce_segment(how, from.as<T>() + first * n, rows, n, to);
+        }
+      }
+    });
+    y.store();
+  });
+}
+
+void segment_expand(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets) {
+  const Offsets at(args, offsets, out.shape[0], "offsets", "segment_expand");
+  const SparseInput from(args, x, out.dtype);
+  const SparseOutput y(args, out, out.dtype);
+  int64_t n = 1;
+  for (int i = 1; i < x.rank(); ++i) n *= x.shape[i];
+  const size_t bytes = static_cast<size_t>(n) * size_of(out.dtype);
+  parallel_for(at.count, at.grain(n), [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s)
+      for (int64_t i = at.data()[s]; i < at.data()[s + 1] && bytes > 0; ++i)
+        std::memcpy(y.as<std::byte>() + static_cast<size_t>(i) * bytes,
+                    from.as<std::byte>() + static_cast<size_t>(s) * bytes, bytes);
+  });
+  y.store();
+}
+
+void segment_offsets(const Tensor& out, const Tensor& ids) {
+  const int64_t segments = out.shape[0] - 1, n = ids.shape[0], step = ids.strides[0];
+  detail::check_indices(ids, 0, segments, 0, IndexMode::raise, "segment_offsets");
+  detail::visit_index(ids.dtype, [&](auto tag) {
+    using I = typename decltype(tag)::type;
+    const I* const id = ids.as<I>();
+    for (int64_t i = 1; i < n; ++i)
+      MX_CHECK(id[(i - 1) * step] <= id[i * step], InvalidArgument,
+               "[segment_offsets] expected ids that ascend, got ", id[(i - 1) * step], " and then ",
+               id[i * step], " at position ", i);
+    int64_t* const to = out.as<int64_t>();
+    const int64_t stride = out.strides[0];
+    int64_t next = 0;
+    for (int64_t i = 0; i < n; ++i)
+      while (next <= static_cast<int64_t>(id[i * step])) to[next++ * stride] = i;
+    while (next <= segments) to[next++ * stride] = n;
+  });
+}
+
+}  // namespace mx::kernels

@@ -1,0 +1,191 @@
+#include "operators/segment.h"
+
+#include "engine/base/check.h"
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
+#include "operators/indexing.h"
+#include "operators/kernels/sparse.h"
+#include "operators/select.h"
+
+namespace mx {
+namespace {
+
+using kernels::SegmentReduce;
+
+constexpr int64_t kDirectElements = 1024;
+
+struct ExpandAttrs {
+  int64_t rows = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("rows", &ExpandAttrs::rows, "the number of rows of the result, which is the last of the offsets");
+  }
+};
+
+struct OffsetsAttrs {
+  int64_t segments = 0;
+  template <class V>
+  static void fields(V&& v) {
+    v("segments", &OffsetsAttrs::segments, "the number of segments");
+  }
+};
+
+/// Checks x, input 0, and offsets, input 1. Returns the number of segments.
+int64_t check_segments(const InferContext& c) {
+  detail::check_index_type(c, 1);
+  MX_CHECK(c.shape(0).rank() >= 1 && c.shape(1).rank() == 1 && c.shape(1)[0] >= 1, InvalidArgument, "[",
+           c.name(), "] expected x of rank 1 or more and offsets (segments + 1,), got shapes ", c.shape(0),
+           " and ", c.shape(1));
+  return c.shape(1)[0] - 1;
+}
+
+Shape with_rows(const Shape& x, int64_t rows) {
+  Shape shape = x;
+  shape[0] = rows;
+  return shape;
+}
+
+void infer_reduce(InferContext& c) {
+  MX_CHECK(is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
+           "] expected x of a floating-point type, got ", c.dtype(0));
+  const int64_t segments = check_segments(c);
+  c.output(with_rows(c.shape(0), segments), c.dtype(0));
+}
+
+template <SegmentReduce kHow>
+void run_reduce(const KernelArgs& args) {
+  kernels::segment_reduce(args, args.out[0], args.in[0], args.in[1], kHow);
+}
+
+NDArray spread(const GradientContext& g, const NDArray& x, const NDArray& offsets) {
+  return segment_expand(x, offsets, g.input_shape(0)[0]);
+}
+
+void gradient_sum(GradientContext& g) { g.set(0, spread(g, g.head(), g.input(1))); }
+
+void gradient_mean(GradientContext& g) {
+  const NDArray &head = g.head(), &offsets = g.input(1);
+  const NDArray sizes = offsets.slice(0, Slice{1, {}}) - offsets.slice(0, Slice{0, -1});
+  Shape shape = Shape::filled(head.rank(), 1);
+  shape[0] = head.shape()[0];
+  g.set(0, spread(g, head / maximum(sizes, 1).to(head.dtype()).reshape(shape), offsets));
+}
+
+void gradient_extreme(GradientContext& g) {
+  const NDArray &offsets = g.input(1), &head = g.head();
+  const NDArray chosen = g.input(0) == spread(g, g.output(), offsets);
+  const NDArray count = segment_sum(chosen.to(head.dtype()), offsets);
+  g.set(0, where(chosen, spread(g, head / count, offsets), 0));
+}
+
+void infer_expand(InferContext& c) {
+  const int64_t segments = check_segments(c), rows = c.attr<ExpandAttrs>().rows;
+  MX_CHECK(c.shape(0)[0] == segments && rows >= 0, InvalidArgument, "[", c.name(),
+           "] expected x with a row for each of ", segments,
+           " segments, and a number of rows of 0 or more, got", " shape ", c.shape(0), " and rows ", rows);
+  c.output(with_rows(c.shape(0), rows), c.dtype(0));
+}
+
+void run_expand(const KernelArgs& args) {
+  kernels::segment_expand(args, args.out[0], args.in[0], args.in[1]);
+}
+
+void gradient_expand(GradientContext& g) { g.set(0, segment_sum(g.head(), g.input(1))); }
+
+void infer_offsets(InferContext& c) {
+  const int64_t segments = c.attr<OffsetsAttrs>().segments;
+  detail::check_index_type(c, 0);
+  MX_CHECK(c.shape(0).rank() == 1 && segments >= 0, InvalidArgument, "[", c.name(),
+           "] expected ids of rank 1 and a number of segments of 0 or more, got shape ", c.shape(0),
+           " and segments ", segments);
+  c.output({segments + 1}, i64);
+}
+
+void run_offsets(const KernelArgs& args) { kernels::segment_offsets(args.out[0], args.in[0]); }
+
+constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
+
+constexpr Operator reduction(const char* name, const char* doc, KernelFn run,
+                             void (*gradient)(GradientContext&), const GradientUses& uses) {
+  return {.kernel = {name, run, nullptr, kDirectElements},
+          .doc = doc,
+          .family = "segment",
+          .inputs = {"x", "offsets"},
+          .infer = infer_reduce,
+          .gradient = gradient,
+          .gradient_uses = uses,
+          .dtypes = kFloating,
+          .sized_by_values = true};
+}
+
+constexpr Operator kSum =
+    reduction("segment_sum", "Sums of the rows of each segment; 0 for one without rows.",
+              run_reduce<SegmentReduce::sum>, gradient_sum, {.inputs = 2});
+constexpr Operator kMean =
+    reduction("segment_mean", "Means of the rows of each segment; 0 for one without rows.",
+              run_reduce<SegmentReduce::mean>, gradient_mean, {.inputs = 2});
+constexpr Operator kMax =
+    reduction("segment_max", "Largest elements of the rows of each segment; 0 for one without rows.",
+              run_reduce<SegmentReduce::max>, gradient_extreme, {.inputs = 3, .outputs = 1});
+constexpr Operator kMin =
+    reduction("segment_min", "Smallest elements of the rows of each segment; 0 for one without rows.",
+              run_reduce<SegmentReduce::min>, gradient_extreme, {.inputs = 3, .outputs = 1});
+
+constexpr Operator kExpand = {
+    .kernel = {"segment_expand", run_expand, nullptr, kDirectElements},
+    .doc = "Rows of x, each repeated for all rows of its segment.",
+    .family = "segment",
+    .inputs = {"x", "offsets"},
+    .attrs = &kAttrType<ExpandAttrs>,
+    .infer = infer_expand,
+    .gradient = gradient_expand,
+    .gradient_uses = {.inputs = 2},
+    .sized_by_values = true,
+};
+
+constexpr Operator kOffsets = {
+    .kernel = {"segment_offsets", run_offsets, nullptr, kDirectElements},
+    .doc = "Offsets of segments from the ascending numbers of the segments of all rows.",
+    .family = "segment",
+    .inputs = {"ids"},
+    .attrs = &kAttrType<OffsetsAttrs>,
+    .infer = infer_offsets,
+    .dtypes = {i32, i64},
+    .sized_by_values = true,
+};
+
+NDArray call_on_segments(const Operator& op, const Attrs& attrs, const Arg& x, const NDArray& offsets) {
+  return call(op, attrs, x, detail::as_indices(offsets, op.name(), x.where));
+}
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_segment() { return {&kSum, &kMean, &kMax, &kMin, &kExpand, &kOffsets}; }
+}  // namespace detail
+
+NDArray segment_sum(const Arg& x, const NDArray& offsets) { return call_on_segments(kSum, {}, x, offsets); }
+NDArray segment_mean(const Arg& x, const NDArray& offsets) { return call_on_segments(kMean, {}, x, offsets); }
+NDArray segment_max(const Arg& x, const NDArray& offsets) { return call_on_segments(kMax, {}, x, offsets); }
+NDArray segment_min(const Arg& x, const NDArray& offsets) { return call_on_segments(kMin, {}, x, offsets); }
+
+NDArray segment_expand(const Arg& x, const NDArray& offsets, IntArg rows) {
+  return call_on_segments(kExpand, ExpandAttrs{rows}, x, offsets);
+}
+
+NDArray segment_softmax(const Arg& x, const NDArray& offsets) {
+  const NDArray& a = x.array;
+  MX_CHECK(a.rank() >= 1, InvalidArgument, "[segment_softmax] expected x of rank 1 or more, got rank 0");
+  const int64_t rows = a.shape()[0];
+  // The result does not depend on the shift, so no gradient flows through it.
+  const NDArray shift = segment_max({a.detach(), x.where}, offsets);
+  const NDArray e = exp(a - segment_expand({shift, x.where}, offsets, rows));
+  return e / segment_expand(segment_sum({e, x.where}, offsets), offsets, rows);
+}
+
+NDArray segment_offsets(const Arg& ids, IntArg segments) {
+  const NDArray converted = detail::as_indices(ids.array, "segment_offsets", ids.where);
+  return call(kOffsets, OffsetsAttrs{segments}, {converted, ids.where});
+}
+
+}  // namespace mx
