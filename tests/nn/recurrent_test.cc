@@ -283,6 +283,20 @@ TEST(RecurrentLayers, EveryEngineGivesTheSameBits) {
   }
 }
 
+TEST(RecurrentLayers, TheExampleOfTheDocuments) {
+  const NDArray x = randn({3, 9, 64}), next = x;
+  nn::LSTM lstm(64, 256, {.num_layers = 2, .batch_first = true, .bidirectional = true});
+  auto [y, state] = lstm(x);
+  auto [more, last] = lstm(next, state.detach());
+  auto packed = nn::pack_padded_sequence(x, {5, 9, 2}, {.batch_first = true, .enforce_sorted = false});
+  auto [out, end] = lstm(packed);
+  auto [padded, lengths] = nn::pad_packed_sequence(out, {.batch_first = true});
+  EXPECT_EQ(more.shape(), (Shape{3, 9, 512}));
+  EXPECT_EQ(last.h.shape(), (Shape{4, 3, 256}));
+  EXPECT_EQ(padded.shape(), y.shape());
+  EXPECT_EQ(lengths, (std::vector<int64_t>{5, 9, 2}));
+}
+
 TEST(PackedSequences, PaddingAndLengths) {
   const NDArray a = array({1.f, 2.f, 3.f}), b = array({4.f});
   const std::vector<NDArray> list = {a, b};
