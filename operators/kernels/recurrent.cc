@@ -24,7 +24,7 @@ namespace {
 
 // Fewer samples in a block would spend more time with reading the weights than with arithmetic; the
 // activations of more would leave the second-level cache.
-constexpr int64_t kLeastSamples = 4, kMostSamples = 56;
+constexpr int64_t kLeastSamples = 4, kMostSamples = 128;
 
 /// The elements of an operand, contiguous and of type T: where they are, or copied.
 template <class T>
