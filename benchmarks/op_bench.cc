@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "benchmarks/op/runner.h"
+#include "executor/autograd/autograd.h"
 #include "operators/operators.h"
+#include "operators/recurrent.h"
 #include "optim/update.h"
 
 namespace {
@@ -139,8 +141,33 @@ OpCall sparse(const OpCase& c) {
   return [=] { mx::csr_matmul_transposed(values, columns, pointers, x, kSparseRows).wait(); };
 }
 
+OpCall recurrent_call(const OpCase& c) {
+  const RecurrentShape& s = recurrent_shapes()[static_cast<size_t>(c.side)];
+  const bool lstm = c.op.starts_with("lstm"), train = c.op.ends_with("_train");
+  const int64_t gates = lstm ? 4 : 3;
+  const auto numbers = [&](const mx::Shape& shape, uint32_t seed) {
+    const NDArray x = mx::array(op_input(shape.numel(), seed)).reshape(shape) * 0.05;
+    return train ? x.clone().requires_grad_() : x;
+  };
+  const NDArray x = numbers({s.steps, s.batch, s.inputs}, 1);
+  const mx::RecurrentWeights w{numbers({gates * s.hidden, s.inputs}, 2),
+                               numbers({gates * s.hidden, s.hidden}, 3), numbers({gates * s.hidden}, 4),
+                               numbers({gates * s.hidden}, 5)};
+  const NDArray state = mx::zeros({s.batch, s.hidden}), dy = mx::ones({s.steps, s.batch, s.hidden});
+  const std::vector<NDArray> leaves = {x, w.w_ih, w.w_hh, w.b_ih, w.b_hh};
+  return [=] {
+    const NDArray y = lstm ? mx::lstm(x, w, state, state).y : mx::gru(x, w, state).y;
+    if (!train) {
+      y.wait();
+      return;
+    }
+    for (const NDArray& gradient : mx::gradients({y}, leaves, {.heads = {dy}})) gradient.wait();
+  };
+}
+
 OpCall prepare(const OpCase& c, int) {
   if (c.op.starts_with("csr_") || c.op == "segment_sum") return sparse(c);
+  if (c.op.starts_with("lstm_") || c.op.starts_with("gru_")) return recurrent_call(c);
   if (c.op.starts_with("conv_")) return convolution_call(c);
   if (c.op == "adam") return adam(c);
   if (c.op.find("_norm") != std::string::npos) return normalisation(c);

@@ -188,7 +188,35 @@ OpCall convolution_call(const OpCase& c) {
   };
 }
 
+OpCall recurrent_call(const OpCase& c) {
+  const RecurrentShape& s = recurrent_shapes()[static_cast<size_t>(c.side)];
+  const bool lstm = c.op.starts_with("lstm"), train = c.op.ends_with("_train");
+  const int64_t gates = lstm ? 4 : 3;
+  const auto numbers = [&](at::IntArrayRef shape, uint32_t seed) {
+    return filled(shape, seed).mul_(0.05).set_requires_grad(train);
+  };
+  const Tensor x = numbers({s.steps, s.batch, s.inputs}, 1);
+  const std::vector<Tensor> w = {numbers({gates * s.hidden, s.inputs}, 2),
+                                 numbers({gates * s.hidden, s.hidden}, 3), numbers({gates * s.hidden}, 4),
+                                 numbers({gates * s.hidden}, 5)};
+  const Tensor state = at::zeros({1, s.batch, s.hidden}), dy = at::ones({s.steps, s.batch, s.hidden});
+  return [=] {
+    const auto run = [&] {
+      const Tensor y = lstm ? std::get<0>(at::lstm(x, {state, state}, w, true, 1, 0, train, false, false))
+                            : std::get<0>(at::gru(x, state, w, true, 1, 0, train, false, false));
+      if (!train) return;
+      for (const Tensor& leaf : w) leaf.mutable_grad().reset();
+      x.mutable_grad().reset();
+      y.backward(dy);
+    };
+    if (train) return run();
+    const c10::InferenceMode inference;
+    run();
+  };
+}
+
 OpCall prepare(const OpCase& c, int) {
+  if (c.op.starts_with("lstm_") || c.op.starts_with("gru_")) return recurrent_call(c);
   if (c.op.starts_with("conv_")) {
     return [call = convolution_call(c)] {
       const c10::InferenceMode inference;

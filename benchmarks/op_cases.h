@@ -36,6 +36,9 @@
 //                  each row at random columns, or its transpose, times a dense one of n columns; 2 operations
 //                  for each entry and column
 //   segment_sum_<n>    of kSparseRows segments of kSparseEntries rows of n numbers
+//   lstm_fwd gru_fwd    a recurrent layer of one direction with biases, in the shapes of recurrent_shapes();
+//   lstm_train          GFLOP/s count the products of inputs and states. _train: with the gradients of
+//   gru_train           inputs, weights and biases, which count twice as much as the forward pass
 //
 // Results are written to memory that the system reuses (peers with an `out` argument), as in our own kernels.
 #pragma once
@@ -43,6 +46,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -89,6 +93,25 @@ inline const std::vector<ConvShape>& conv_shapes() {
                                                 {"lenet_1x6x5x5_28", 64, 1, 28, 6, 5, 1, 2, 1},
                                                 {"lenet_6x16x5x5_14", 64, 6, 14, 16, 5, 1, 0, 1},
                                                 {"depthwise_64x3x3_32", 32, 64, 32, 64, 3, 1, 1, 64}};
+  return shapes;
+}
+
+/// A recurrent layer over a sequence.
+struct RecurrentShape {
+  const char* name;
+  int64_t steps, batch, inputs, hidden;
+
+  double operations(int64_t gates) const {
+    return 2. * static_cast<double>(steps * batch * gates * hidden * (inputs + hidden));
+  }
+};
+
+/// OpCase::side is the index.
+inline const std::vector<RecurrentShape>& recurrent_shapes() {
+  static const std::vector<RecurrentShape> shapes = {{"h256_b64_t64", 64, 64, 256, 256},
+                                                     {"h256_b32_t128", 128, 32, 256, 256},
+                                                     {"h128_b32_t32", 32, 32, 128, 128},
+                                                     {"h256_b1_t1", 1, 1, 256, 256}};
   return shapes;
 }
 
@@ -161,6 +184,13 @@ inline std::vector<OpCase> op_cases() {
     for (const char* op : {"conv_fwd", "conv_data", "conv_weights"})
       cases.push_back({std::string(op) + '/' + s.name, op, s.images * s.in * s.size * s.size,
                        static_cast<int64_t>(i), s.operations(), "GFLOP/s"});
+  }
+  for (size_t i = 0; i < recurrent_shapes().size(); ++i) {
+    const RecurrentShape& s = recurrent_shapes()[i];
+    for (const auto& [op, gates, passes] : {std::tuple("lstm_fwd", 4, 1), std::tuple("lstm_train", 4, 3),
+                                            std::tuple("gru_fwd", 3, 1), std::tuple("gru_train", 3, 3)})
+      cases.push_back({std::string(op) + '/' + s.name, op, s.steps * s.batch * s.inputs,
+                       static_cast<int64_t>(i), passes * s.operations(gates), "GFLOP/s"});
   }
   for (const Op& op : ops) {
     for (const Size& size : sizes) {

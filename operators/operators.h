@@ -28,6 +28,7 @@
 #include "operators/products.h"
 #include "operators/quantile.h"
 #include "operators/random.h"
+#include "operators/recurrent.h"
 #include "operators/reduce.h"
 #include "operators/row_sparse.h"
 #include "operators/scan.h"

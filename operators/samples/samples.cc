@@ -28,6 +28,7 @@ const detail::SampleTable& sample_table() {
     detail::add_polygamma_samples(all);
     detail::add_pooling_samples(all);
     detail::add_random_samples(all);
+    detail::add_recurrent_samples(all);
     detail::add_reduce_samples(all);
     detail::add_scan_samples(all);
     detail::add_select_samples(all);

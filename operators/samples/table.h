@@ -32,6 +32,7 @@ void add_norm_samples(SampleTable& table);
 void add_polygamma_samples(SampleTable& table);
 void add_pooling_samples(SampleTable& table);
 void add_random_samples(SampleTable& table);
+void add_recurrent_samples(SampleTable& table);
 void add_reduce_samples(SampleTable& table);
 void add_scan_samples(SampleTable& table);
 void add_select_samples(SampleTable& table);

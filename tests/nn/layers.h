@@ -5,8 +5,10 @@
 #include <functional>
 #include <ostream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "nn/recurrent.h"
 #include "tests/nn/models.h"
 
 namespace mx::test {
@@ -18,6 +20,27 @@ struct LayerCase {
 };
 
 inline void PrintTo(const LayerCase& c, std::ostream* out) { *out << c.name; }
+
+/// The results of a recurrent layer without its state.
+template <class Layer>
+struct ResultsOf : nn::ModuleOf<ResultsOf<Layer>> {
+  Layer layer;
+  explicit ResultsOf(const Layer& l) : layer(l) { this->add("layer", layer); }
+  NDArray forward(const NDArray& x) override { return layer(x).first; }
+};
+template <class Cell>
+struct StateOf : nn::ModuleOf<StateOf<Cell>> {
+  Cell cell;
+  explicit StateOf(const Cell& c) : cell(c) { this->add("cell", cell); }
+  NDArray forward(const NDArray& x) override {
+    if constexpr (std::is_same_v<Cell, nn::LSTMCell>) {
+      const nn::LSTMState state = cell(x);
+      return state.h + state.c;
+    } else {
+      return cell(x);
+    }
+  }
+};
 
 inline std::vector<LayerCase> layer_cases() {
   const Shape x = {2, 6};
@@ -168,6 +191,19 @@ inline std::vector<LayerCase> layer_cases() {
        },
        {2, 1, 3, 2}},
       {"GlobalAvgPool", [] { return nn::GlobalAvgPool(); }, {2, 3, 4, 2}},
+      {"RNN",
+       [] { return ResultsOf(nn::RNN(3, 4, {.nonlinearity = "relu", .batch_first = true})); },
+       {2, 3, 3}},
+      {"LSTM stacked",
+       [] {
+         return ResultsOf(
+             nn::LSTM(3, 2, {.num_layers = 2, .batch_first = true, .dropout = 0.5, .bidirectional = true}));
+       },
+       {2, 3, 3}},
+      {"GRU", [] { return ResultsOf(nn::GRU(3, 4, {.batch_first = true})); }, {2, 3, 3}},
+      {"RNNCell", [] { return StateOf(nn::RNNCell(6, 4)); }, x},
+      {"LSTMCell", [] { return StateOf(nn::LSTMCell(6, 4)); }, x},
+      {"GRUCell", [] { return StateOf(nn::GRUCell(6, 4, {.bias = false})); }, x},
       {"GlobalMaxPool", [] { return nn::GlobalMaxPool(); }, {2, 3, 4, 2}},
   };
   return cases;

@@ -1,0 +1,356 @@
+#include "operators/recurrent.h"
+
+#include <numeric>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
+#include "operators/elementwise_binary.h"
+#include "operators/indexing.h"
+#include "operators/kernels/recurrent.h"
+#include "operators/matmul.h"
+#include "operators/recurrent_gradient.h"
+#include "operators/reduce.h"
+#include "operators/shape_ops.h"
+
+namespace mx {
+namespace {
+
+using kernels::RecurrentCell;
+using kernels::SequencePlan;
+
+DType type_of_sums(DType type) { return type == f64 ? f64 : f32; }
+
+RecurrentCell cell_of(const char* name, const std::string& nonlinearity) {
+  MX_CHECK(nonlinearity == "tanh" || nonlinearity == "relu", InvalidArgument, "[", name,
+           "] expected the nonlinearity \"tanh\" or \"relu\", got \"", nonlinearity, '"');
+  return nonlinearity == "tanh" ? RecurrentCell::tanh : RecurrentCell::relu;
+}
+
+/// The attributes of all three operators in one form.
+struct Layer {
+  RecurrentCell cell;
+  bool reverse;
+  const std::vector<int64_t>& batch_sizes;
+
+  SequencePlan plan(const Shape& x) const {
+    return batch_sizes.empty() ? SequencePlan(x[0], x[1]) : SequencePlan(batch_sizes);
+  }
+};
+
+template <RecurrentCell kCell, class Call>
+Layer layer_of(const Call& call, const char* name) {
+  if constexpr (kCell == RecurrentCell::tanh) {
+    const RnnAttrs& attrs = call.template attr<RnnAttrs>();
+    return {cell_of(name, attrs.nonlinearity), attrs.reverse, attrs.batch_sizes};
+  } else {
+    const RecurrentAttrs& attrs = call.template attr<RecurrentAttrs>();
+    return {kCell, attrs.reverse, attrs.batch_sizes};
+  }
+}
+
+void check_batch_sizes(const InferContext& c, const std::vector<int64_t>& sizes, int64_t rows) {
+  for (size_t i = 0; i < sizes.size(); ++i)
+    MX_CHECK(sizes[i] > 0 && (i == 0 || sizes[i] <= sizes[i - 1]), InvalidArgument, "[", c.name(),
+             "] expected batch sizes of 1 or more that do not grow, got ", sizes[i], " in step ", i,
+             i == 0 ? "" : mx::detail::concat(" after ", sizes[i - 1]));
+  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  MX_CHECK(total == rows, InvalidArgument, "[", c.name(),
+           "] expected as many rows of x as the sum of the batch sizes, ", total, ", got ", rows);
+}
+
+/// Checks an operand that has a type in which 16-bit types are computed, or the type of x.
+void check_operand(const InferContext& c, size_t i, const char* name, const Shape& expected, DType type) {
+  MX_CHECK(c.shape(i) == expected && (c.dtype(i) == type || c.dtype(i) == type_of_sums(type)),
+           InvalidArgument, "[", c.name(), "] expected ", name, " of shape ", expected, " and of ", type,
+           ", got ", c.dtype(i), ' ', c.shape(i));
+}
+
+struct LayerShapes {
+  DType type;
+  int64_t batch, hidden;
+  /// The shape of x with another last dimension.
+  Shape rows_of(int64_t width) const {
+    Shape shape = rows;
+    shape[shape.rank() - 1] = width;
+    return shape;
+  }
+  Shape rows;
+};
+
+/// Checks an array of the sequence, input `sequence`, whose last dimension is `parts` times that of the
+/// hidden state, and the weights.
+LayerShapes check_layer(const InferContext& c, const Layer& layer, size_t sequence, const char* name,
+                        int64_t parts, size_t weights) {
+  const Shape &x = c.shape(sequence), &w = c.shape(weights);
+  const DType type = c.dtype(sequence);
+  const int64_t gates = gates_of(layer.cell);
+  MX_CHECK(is_floating(type) && c.dtype(weights) == type, InvalidArgument, "[", c.name(), "] expected ", name,
+           " and w_hh of one floating-point type, got ", type, " and ", c.dtype(weights));
+  MX_CHECK(w.rank() == 2 && w[1] > 0 && w[0] == gates * w[1], InvalidArgument, "[", c.name(),
+           "] expected w_hh (", gates, " * hidden, hidden) with a hidden size of 1 or more, got ", w);
+  const bool packed = !layer.batch_sizes.empty();
+  MX_CHECK(x.rank() == (packed ? 2 : 3) && x.back() == parts * w[1], InvalidArgument, "[", c.name(),
+           "] expected ", name, packed ? " (rows, " : " (steps, batch, ", parts * w[1],
+           ") for a hidden size of ", w[1], ", got ", x);
+  if (packed) check_batch_sizes(c, layer.batch_sizes, x[0]);
+  MX_CHECK(packed || x[0] > 0, InvalidArgument, "[", c.name(), "] expected 1 step or more, got ", name, ' ',
+           x);
+  return {type, packed ? layer.batch_sizes[0] : x[1], w[1], x};
+}
+
+template <RecurrentCell kCell>
+void infer(InferContext& c) {
+  constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
+  const Layer layer = layer_of<kCell>(c, c.name());
+  const LayerShapes s = check_layer(c, layer, 0, "x w_ih'", gates_of(kCell), 1);
+  check_operand(c, 2, "h0", {s.batch, s.hidden}, s.type);
+  if (kLstm) check_operand(c, 3, "c0", {s.batch, s.hidden}, s.type);
+  if (kGru && c.inputs() > 3) check_operand(c, 3, "b_hh", {3 * s.hidden}, s.type);
+  c.output(s.rows_of(s.hidden), s.type);
+  if (kLstm) c.output(s.rows_of(s.hidden), type_of_sums(s.type));
+  if (kLstm || kGru) c.output(s.rows_of(4 * s.hidden), type_of_sums(s.type));
+}
+
+template <RecurrentCell kCell>
+void run(const KernelArgs& args) {
+  constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
+  const Layer layer = layer_of<kCell>(args, "rnn");
+  const SequencePlan plan = layer.plan(args.in[0].shape);
+  kernels::recurrent(args, {layer.cell, layer.reverse, plan}, args.in[0], args.in[1], args.in[2],
+                     kLstm ? &args.in[3] : nullptr, kGru && args.in.size() > 3 ? &args.in[3] : nullptr,
+                     args.out[0], kLstm ? &args.out[1] : nullptr,
+                     kLstm  ? &args.out[2]
+                     : kGru ? &args.out[1]
+                            : nullptr);
+}
+
+// Inputs of the backward operators.
+//   rnn_backward    dy, w_hh, y
+//   lstm_backward   dy, w_hh, cells, activations, c0, dcells?
+//   gru_backward    dy, w_hh, y, activations, h0
+template <RecurrentCell kCell>
+void infer_backward(InferContext& c) {
+  constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
+  const Layer layer = layer_of<kCell>(c, c.name());
+  const LayerShapes s = check_layer(c, layer, 0, "dy", 1, 1);
+  const Shape products = s.rows_of(gates_of(kCell) * s.hidden), state{s.batch, s.hidden};
+  check_operand(c, 2, kLstm ? "cells" : "y", s.rows, s.type);
+  if (kLstm || kGru) check_operand(c, 3, "activations", s.rows_of(4 * s.hidden), s.type);
+  if (kLstm || kGru) check_operand(c, 4, kLstm ? "c0" : "h0", state, s.type);
+  if (kLstm && c.inputs() > 5) check_operand(c, 5, "dcells", s.rows, s.type);
+  c.output(products, s.type);
+  if (kGru) c.output(products, s.type);
+  c.output(state, s.type);
+  if (kLstm) c.output(state, s.type);
+}
+
+template <RecurrentCell kCell>
+void run_backward(const KernelArgs& args) {
+  constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
+  const Layer layer = layer_of<kCell>(args, "rnn_backward");
+  const SequencePlan plan = layer.plan(args.in[0].shape);
+  kernels::RecurrentGradient g{};
+  g.dy = &args.in[0];
+  g.weights = &args.in[1];
+  (kLstm ? g.cells : g.y) = &args.in[2];
+  if (kLstm || kGru) g.activations = &args.in[3];
+  if (kLstm || kGru) (kLstm ? g.c0 : g.h0) = &args.in[4];
+  if (kLstm && args.in.size() > 5) g.dcells = &args.in[5];
+  g.dx = &args.out[0];
+  if (kGru) g.dproduct = &args.out[1];
+  g.dh0 = &args.out[kGru ? 2 : 1];
+  if (kLstm) g.dc0 = &args.out[2];
+  kernels::recurrent_backward(args, {layer.cell, layer.reverse, plan}, g);
+}
+
+int64_t work(const InferContext& c) {
+  const Shape &x = c.shape(0), &w = c.shape(1);
+  return x.numel() / x.back() * w.numel();
+}
+
+template <RecurrentCell kCell>
+void gradient(GradientContext& g);
+
+constexpr int64_t kDirectWork = 1 << 14;
+constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
+
+constexpr Operator kRnn = {
+    .kernel = {"rnn", run<RecurrentCell::tanh>, nullptr, kDirectWork},
+    .doc = "The steps of a recurrent layer, h' = f(x + h w_hh'), from the products x of its inputs.",
+    .family = "recurrent",
+    .inputs = {"x", "w_hh", "h0"},
+    .attrs = &kAttrType<RnnAttrs>,
+    .infer = infer<RecurrentCell::tanh>,
+    .gradient = gradient<RecurrentCell::tanh>,
+    .gradient_uses = {.inputs = 6, .outputs = 1},
+    .dtypes = kFloating,
+    .work = work,
+};
+
+constexpr Operator kRnnBackward = {
+    .kernel = {"rnn_backward", run_backward<RecurrentCell::tanh>, nullptr, kDirectWork},
+    .doc = "Gradients of rnn with respect to x and h0.",
+    .family = "recurrent",
+    .inputs = {"dy", "w_hh", "y"},
+    .outputs = {"dx", "dh0"},
+    .attrs = &kAttrType<RnnAttrs>,
+    .infer = infer_backward<RecurrentCell::tanh>,
+    .dtypes = kFloating,
+    .work = work,
+};
+
+constexpr Operator kLstm = {
+    .kernel = {"lstm", run<RecurrentCell::lstm>, nullptr, kDirectWork},
+    .doc =
+        "The steps of an LSTM layer, from the products x of its inputs. Also returns the cells and the "
+        "activations of the gates i, f, g, o.",
+    .family = "recurrent",
+    .inputs = {"x", "w_hh", "h0", "c0"},
+    .outputs = {"y", "cells", "activations"},
+    .attrs = &kAttrType<RecurrentAttrs>,
+    .infer = infer<RecurrentCell::lstm>,
+    .gradient = gradient<RecurrentCell::lstm>,
+    .gradient_uses = {.inputs = 14, .outputs = 7},
+    .dtypes = kFloating,
+    .work = work,
+};
+
+constexpr Operator kLstmBackward = {
+    .kernel = {"lstm_backward", run_backward<RecurrentCell::lstm>, nullptr, kDirectWork},
+    .doc = "Gradients of lstm with respect to x, h0 and c0. dcells is the gradient of the cells.",
+    .family = "recurrent",
+    .inputs = {"dy", "w_hh", "cells", "activations", "c0", "dcells?"},
+    .outputs = {"dx", "dh0", "dc0"},
+    .attrs = &kAttrType<RecurrentAttrs>,
+    .infer = infer_backward<RecurrentCell::lstm>,
+    .dtypes = kFloating,
+    .work = work,
+};
+
+constexpr Operator kGru = {
+    .kernel = {"gru", run<RecurrentCell::gru>, nullptr, kDirectWork},
+    .doc =
+        "The steps of a GRU layer, from the products x of its inputs. Also returns the activations of the "
+        "gates r, z, n and the recurrent part of n.",
+    .family = "recurrent",
+    .inputs = {"x", "w_hh", "h0", "b_hh?"},
+    .outputs = {"y", "activations"},
+    .attrs = &kAttrType<RecurrentAttrs>,
+    .infer = infer<RecurrentCell::gru>,
+    .gradient = gradient<RecurrentCell::gru>,
+    .gradient_uses = {.inputs = 6, .outputs = 3},
+    .dtypes = kFloating,
+    .work = work,
+};
+
+constexpr Operator kGruBackward = {
+    .kernel = {"gru_backward", run_backward<RecurrentCell::gru>, nullptr, kDirectWork},
+    .doc = "Gradients of gru with respect to x, h w_hh' + b_hh and h0.",
+    .family = "recurrent",
+    .inputs = {"dy", "w_hh", "y", "activations", "h0"},
+    .outputs = {"dx", "dproduct", "dh0"},
+    .attrs = &kAttrType<RecurrentAttrs>,
+    .infer = infer_backward<RecurrentCell::gru>,
+    .dtypes = kFloating,
+    .work = work,
+};
+
+template <RecurrentCell kCell>
+void gradient(GradientContext& g) {
+  constexpr bool kIsLstm = kCell == RecurrentCell::lstm, kIsGru = kCell == RecurrentCell::gru;
+  const Layer layer = layer_of<kCell>(g, "rnn");
+  const SequencePlan plan = layer.plan(g.input_shape(0));
+  const bool of_activations = (kIsLstm && g.head(2).defined()) || (kIsGru && g.head(1).defined());
+  if (grad_enabled() || of_activations)
+    return detail::recurrent_gradient_by_operators(g, layer.cell, layer.reverse, plan);
+  std::vector<NDArray> inputs{g.head_or_zeros(0), g.input(1)};
+  if (kIsLstm) {
+    inputs.insert(inputs.end(), {g.output(1), g.output(2), g.input(3)});
+    if (g.head(1).defined()) inputs.push_back(g.head(1));
+  } else {
+    inputs.push_back(g.output(0));
+    if (kIsGru) inputs.insert(inputs.end(), {g.output(1), g.input(2)});
+  }
+  std::vector<NDArray> results;
+  if constexpr (kCell == RecurrentCell::tanh)
+    results = call(kRnnBackward, g.attr<RnnAttrs>(), inputs);
+  else
+    results = call(kIsLstm ? kLstmBackward : kGruBackward, g.attr<RecurrentAttrs>(), inputs);
+  const NDArray products = detail::as_rows(results[kIsGru ? 1 : 0]);
+  if (g.wanted(0)) g.set(0, results[0]);
+  if (g.wanted(1)) {
+    const NDArray before = detail::states_before(g.output(0), g.input(2), layer.reverse, plan);
+    g.set(1, matmul(products.swap_axes(0, 1), before));
+  }
+  if (g.wanted(2)) g.set(2, results[kIsGru ? 2 : 1]);
+  if (kIsLstm && g.wanted(3)) g.set(3, results[2]);
+  if (kIsGru && g.inputs() > 3 && g.wanted(3)) g.set(3, sum(products, 0));
+}
+
+/// The state after each sample's last step, from the states of all steps.
+NDArray last_states(const NDArray& states, const Layer& layer) {
+  if (layer.batch_sizes.empty()) return states.select(0, layer.reverse ? 0 : states.shape()[0] - 1);
+  const SequencePlan plan(layer.batch_sizes);
+  if (layer.reverse) return states.slice(0, {0, plan.batch()});
+  // The samples that end at a step are the last of its rows; later samples end earlier.
+  std::vector<NDArray> parts;
+  for (int64_t t = plan.steps() - 1; t >= 0; --t) {
+    const int64_t going_on = t + 1 < plan.steps() ? plan.size(t + 1) : 0;
+    if (plan.size(t) > going_on)
+      parts.push_back(states.slice(0, {plan.first(t) + going_on, plan.first(t) + plan.size(t)}));
+  }
+  return concat(parts);
+}
+
+/// x w_ih' + bias, for all steps.
+NDArray input_products(const char* op, const Arg& x, const RecurrentWeights& w, const NDArray& bias) {
+  MX_CHECK(w.w_ih.rank() == 2 && x.array.rank() >= 2 && x.array.shape().back() == w.w_ih.shape()[1],
+           InvalidArgument, "[", op, "] expected x (.., inputs) and w_ih (gates * hidden, inputs), got ",
+           x.array.shape(), " and ", w.w_ih.shape());
+  MX_CHECK(w.b_ih.defined() == w.b_hh.defined(), InvalidArgument, "[", op,
+           "] expected both b_ih and b_hh, or none of them");
+  return bias.defined() ? linear(x, w.w_ih, bias) : linear(x, w.w_ih);
+}
+
+/// The sum of both biases: for cells that add both products.
+NDArray sum_of_biases(const RecurrentWeights& w) {
+  return w.b_ih.defined() && w.b_hh.defined() ? w.b_ih + w.b_hh : NDArray();
+}
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_recurrent() {
+  return {&kRnn, &kRnnBackward, &kLstm, &kLstmBackward, &kGru, &kGruBackward};
+}
+}  // namespace detail
+
+RecurrentResult rnn(const Arg& x, const RecurrentWeights& weights, const NDArray& h0,
+                    const RnnOptions& options) {
+  const Layer layer{cell_of("rnn", options.nonlinearity), options.reverse, options.batch_sizes};
+  const NDArray inputs[] = {input_products("rnn", x, weights, sum_of_biases(weights)), weights.w_hh, h0};
+  const NDArray y = call(kRnn, options, inputs, x.where)[0];
+  return {y, last_states(y, layer), {}};
+}
+
+RecurrentResult lstm(const Arg& x, const RecurrentWeights& weights, const NDArray& h0, const NDArray& c0,
+                     const RecurrentOptions& options) {
+  const Layer layer{RecurrentCell::lstm, options.reverse, options.batch_sizes};
+  const NDArray inputs[] = {input_products("lstm", x, weights, sum_of_biases(weights)), weights.w_hh, h0, c0};
+  const std::vector<NDArray> results = call(kLstm, options, inputs, x.where);
+  return {results[0], last_states(results[0], layer), last_states(results[1], layer).to(x.array.dtype())};
+}
+
+RecurrentResult gru(const Arg& x, const RecurrentWeights& weights, const NDArray& h0,
+                    const RecurrentOptions& options) {
+  const Layer layer{RecurrentCell::gru, options.reverse, options.batch_sizes};
+  std::vector<NDArray> inputs{input_products("gru", x, weights, weights.b_ih), weights.w_hh, h0};
+  if (weights.b_hh.defined()) inputs.push_back(weights.b_hh);
+  const NDArray y = call(kGru, options, inputs, x.where)[0];
+  return {y, last_states(y, layer), {}};
+}
+
+}  // namespace mx
