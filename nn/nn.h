@@ -2,6 +2,7 @@
 #pragma once
 
 #include "nn/activations.h"
+#include "nn/attention.h"
 #include "nn/containers.h"
 #include "nn/convolution.h"
 #include "nn/dropout.h"
@@ -16,3 +17,4 @@
 #include "nn/resize_layers.h"
 #include "nn/shape_layers.h"
 #include "nn/trainer.h"
+#include "nn/transformer.h"
