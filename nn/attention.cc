@@ -1,21 +1,18 @@
 #include "nn/attention.h"
 
-#include <cmath>
 #include <limits>
 #include <vector>
 
 #include "engine/base/check.h"
+#include "nn/detail/attend.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
-#include "operators/attention.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/matmul.h"
-#include "operators/random.h"
 #include "operators/reduce.h"
 #include "operators/select.h"
 #include "operators/shape_ops.h"
-#include "operators/softmax.h"
 
 namespace mx::nn {
 namespace {
@@ -93,23 +90,10 @@ NDArray with_more_keys(const NDArray& mask, int64_t count) {
   return concat({mask, open}, 3);
 }
 
-/// (batch, length, width) to (batch, heads, length, width / heads); a view.
-NDArray in_heads(const NDArray& x, int64_t heads) {
-  const Shape& s = x.shape();
-  return x.reshape({s[0], s[1], heads, s[2] / heads}).swap_axes(1, 2);
-}
-
-/// The reverse of in_heads().
-NDArray joined_heads(const NDArray& x) {
-  const Shape& s = x.shape();
-  return x.swap_axes(1, 2).reshape({s[0], s[2], s[1] * s[3]});
-}
-
 /// True for the keys 0 to i of query i, and for the last `appended` keys: (queries, keys).
 NDArray causal_part(int64_t queries, int64_t keys, int64_t appended, Context context) {
   const NDArray i = arange(0, queries, i64, context).reshape({queries, 1}), j = arange(0, keys, i64, context);
-  const NDArray part = less_equal(j, i);
-  return appended > 0 ? logical_or(part, greater_equal(j, keys - appended)) : part;
+  return logical_or(less_equal(j, i), greater_equal(j, keys - appended));
 }
 
 /// Restricts `mask` to `part`; both as scaled_dot_product_attention() takes them.
@@ -117,18 +101,6 @@ NDArray restricted(const NDArray& mask, const NDArray& part) {
   if (!mask.defined()) return part;
   if (mask.dtype() == bool_) return logical_and(mask, part);
   return where(part, mask, -std::numeric_limits<double>::infinity());
-}
-
-/// The weights, all of them stored. Rows without keys are zeros.
-NDArray stored_weights(const NDArray& q, const NDArray& k, const NDArray& mask) {
-  const double scale = 1 / std::sqrt(static_cast<double>(q.shape()[3]));
-  NDArray scores = matmul(q * scale, k.swap_axes(-1, -2));
-  if (!mask.defined()) return softmax(scores, -1);
-  constexpr double kOut = -std::numeric_limits<double>::infinity();
-  scores = mask.dtype() == bool_ ? where(mask, scores, kOut) : scores + mask;
-  const NDArray open = any(not_equal(scores, kOut), -1, true);
-  // A row of -infinity would give NaN, in the gradient too.
-  return where(open, softmax(where(open, scores, 0.0), -1), 0.0);
 }
 
 }  // namespace
@@ -230,21 +202,17 @@ std::pair<NDArray, NDArray> MultiheadAttention::forward(const NDArray& query, co
     ++appended;
   }
   mask = with_more_keys(mask, appended);
-  const bool drops = dropout_ > 0 && train_mode();
-  const bool stored = options.need_weights || drops;
-  if (options.is_causal && (stored || appended > 0))
+  // Appended keys come behind the others, but every query takes part in them.
+  const bool causal_kernel = options.is_causal && appended == 0;
+  if (options.is_causal && appended > 0)
     mask = restricted(mask, causal_part(n.queries, n.keys + appended, appended, q.context()));
-  const NDArray qh = in_heads(p.q, heads_), kh = in_heads(p.k, heads_), vh = in_heads(p.v, heads_);
-  NDArray y, weights;
-  if (stored) {
-    weights = stored_weights(qh, kh, mask);
-    if (drops) weights = dropout(detail::at_call(weights), dropout_, true, nullptr);
-    y = matmul(weights, vh);
-  } else {
-    y = scaled_dot_product_attention(detail::at_call(qh), kh, vh, mask,
-                                     {.causal = options.is_causal && appended == 0});
-  }
-  y = out_proj(joined_heads(y), detail::call_site());
+  auto [y, weights] = detail::attend(detail::in_heads(p.q, heads_), detail::in_heads(p.k, heads_),
+                                     detail::in_heads(p.v, heads_),
+                                     {.mask = mask,
+                                      .causal = causal_kernel,
+                                      .dropout = train_mode() ? dropout_ : 0,
+                                      .need_weights = options.need_weights});
+  y = out_proj(detail::joined_heads(y), detail::call_site());
   if (!batched) {
     y = y.squeeze(0);
   } else if (!batch_first_) {

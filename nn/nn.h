@@ -1,4 +1,4 @@
-// Modules, losses, initialisers and the trainer. Only includes.
+// Modules, losses, generation, initialisers and the trainer. Only includes.
 #pragma once
 
 #include "nn/activations.h"
@@ -7,6 +7,10 @@
 #include "nn/convolution.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
+#include "nn/generation/generate.h"
+#include "nn/generation/gpt.h"
+#include "nn/generation/key_value_cache.h"
+#include "nn/generation/sampling.h"
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "nn/losses.h"
