@@ -18,6 +18,7 @@
 #include "nn/more_losses.h"
 #include "nn/norm.h"
 #include "nn/pooling.h"
+#include "nn/positional.h"
 #include "nn/resize_layers.h"
 #include "nn/shape_layers.h"
 #include "nn/trainer.h"

@@ -29,6 +29,7 @@
 #include "operators/quantile.h"
 #include "operators/random.h"
 #include "operators/reduce.h"
+#include "operators/rotary.h"
 #include "operators/scan.h"
 #include "operators/select.h"
 #include "operators/sets.h"

@@ -1,5 +1,6 @@
 #include "nn/generation/gpt.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>

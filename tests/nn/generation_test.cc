@@ -265,6 +265,18 @@ TEST_F(Generate, SequencesOfABatchEndByThemselves) {
   EXPECT_EQ(both[1], cut[1]);
 }
 
+TEST(Generation, TheExampleOfTheDocuments) {
+  nn::GPT gpt({.vocab_size = 65, .n_positions = 128, .n_embd = 64, .n_layer = 2, .n_head = 4});
+  std::vector<int64_t> text =
+      nn::generate(gpt, std::vector<int64_t>{1, 2, 3}, {.max_new_tokens = 20, .top_k = 10, .seed = 7});
+  EXPECT_EQ(20u, text.size());
+  nn::TransformerEncoderLayer layer(64, 8, {.dim_feedforward = 256, .batch_first = true, .norm_first = true});
+  nn::TransformerEncoder encoder(layer, 2, nn::LayerNorm(64));
+  nn::SinusoidalPositions positions(64, {.batch_first = true});
+  NDArray y = encoder(positions(randn({4, 10, 64})), {.is_causal = true});
+  EXPECT_EQ(Shape({4, 10, 64}), y.shape());
+}
+
 TEST_F(Generate, BadPromptsAreNamed) {
   const auto refused = [&](const NDArray& prompts, const nn::GenerateOptions& options = {}) {
     return error_of<InvalidArgument>([&] { nn::generate(gpt_, prompts, options); });

@@ -184,6 +184,11 @@ inline std::vector<LayerCase> layer_cases() {
              nn::LayerNorm(4));
        },
        {2, 3, 4}},
+      {"SinusoidalPositions", [] { return nn::SinusoidalPositions(4, {.max_length = 5}); }, {3, 2, 4}},
+      {"LearnedPositions",
+       [] { return nn::LearnedPositions(4, {.max_length = 3, .batch_first = true}); },
+       {2, 3, 4}},
+      {"RotaryEmbedding", [] { return nn::RotaryEmbedding(); }, {2, 1, 3, 4}},
       {"GlobalAvgPool", [] { return nn::GlobalAvgPool(); }, {2, 3, 4, 2}},
       {"GlobalMaxPool", [] { return nn::GlobalMaxPool(); }, {2, 3, 4, 2}},
   };

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -192,6 +193,44 @@ TEST(Transformer, ALaterTokenLeavesEarlierOutputsAsTheyWere) {
     EXPECT_EQ(content_of(before.slice(1, {0, 100})), content_of(after.slice(1, {0, 100})));
     EXPECT_NE(content_of(before.slice(1, {100, 150})), content_of(after.slice(1, {100, 150})));
   }
+}
+
+TEST(Positions, SinusoidsAreThoseOfTheirFormula) {
+  for (const int64_t width : {4, 5}) {
+    nn::SinusoidalPositions layer(width, {.max_length = 9, .dtype = f64});
+    EXPECT_TRUE(layer.state_dict().empty()) << "the table is not saved";
+    const NDArray y = layer(zeros({7, 2, width}, f64), 2);
+    for (int64_t p = 0; p < 7; ++p)
+      for (int64_t i = 0; i < width; ++i) {
+        const double angle = static_cast<double>(p + 2) /
+                             std::pow(10000., static_cast<double>(i / 2 * 2) / static_cast<double>(width));
+        const double found = y[{p, 1, i}].item<double>();
+        EXPECT_NEAR(i % 2 == 0 ? std::sin(angle) : std::cos(angle), found, 1e-12);
+      }
+  }
+}
+
+TEST(Positions, RowsGoWithTheLength) {
+  const nn::LearnedPositions layer(4, {.max_length = 3, .batch_first = true}), turned(4, {.max_length = 3});
+  const NDArray x = inputs({2, 3, 4});
+  EXPECT_EQ(content_of(x + layer.weight), content_of(layer(x)));
+  EXPECT_EQ(content_of(x[0] + layer.weight), content_of(layer(x[0])));
+  EXPECT_EQ(content_of(x + turned.weight.array().slice(0, {1, 3}).expand_dims(1)), content_of(turned(x, 1)));
+  const auto refused = [](const auto& f) { return error_of<InvalidArgument>(f); };
+  EXPECT_TRUE(contains(refused([&] {
+                         layer(ones({2, 4, 4}));
+                       }),
+                       "[LearnedPositions] expected positions from 0 to 2, got 4 from 0 on"));
+  EXPECT_TRUE(contains(refused([&] { layer(x, -1); }), "got 3 from -1 on"));
+  EXPECT_TRUE(contains(refused([&] { layer(ones({2, 3, 5})); }), "whose rows have 4 numbers"));
+  EXPECT_THROW(nn::LearnedPositions(0), InvalidArgument);
+  EXPECT_THROW(nn::SinusoidalPositions(4, {.max_length = 0}), InvalidArgument);
+}
+
+TEST(Positions, RotationsGoOnBehindACache) {
+  const nn::RotaryEmbedding layer({.theta = 500});
+  const NDArray x = inputs({1, 2, 6, 4});
+  EXPECT_EQ(content_of(layer(x).slice(2, {4, 6})), content_of(layer(x.slice(2, {4, 6}), 4)));
 }
 
 TEST(MultiheadAttention, WeightsAreThoseThatTheFastWayUses) {
