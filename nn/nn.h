@@ -1,12 +1,17 @@
-// Modules, losses, initialisers and the trainer. Only includes.
+// Modules, losses, generation, initialisers and the trainer. Only includes.
 #pragma once
 
 #include "nn/activations.h"
+#include "nn/attention.h"
 #include "nn/containers.h"
 #include "nn/convolution.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/graph.h"
+#include "nn/generation/generate.h"
+#include "nn/generation/gpt.h"
+#include "nn/generation/key_value_cache.h"
+#include "nn/generation/sampling.h"
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "nn/losses.h"
@@ -17,6 +22,8 @@
 #include "nn/packed_sequence.h"
 #include "nn/pooling.h"
 #include "nn/recurrent.h"
+#include "nn/positional.h"
 #include "nn/resize_layers.h"
 #include "nn/shape_layers.h"
 #include "nn/trainer.h"
+#include "nn/transformer.h"

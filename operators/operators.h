@@ -31,6 +31,7 @@
 #include "operators/recurrent.h"
 #include "operators/reduce.h"
 #include "operators/row_sparse.h"
+#include "operators/rotary.h"
 #include "operators/scan.h"
 #include "operators/segment.h"
 #include "operators/select.h"

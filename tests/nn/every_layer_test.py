@@ -12,7 +12,7 @@ import sys
 
 
 OTHERS = ["call_arguments_test.cc", "loss_test.cc", "more_losses_test.cc", "embedding_test.cc",
-          "graph_test.cc"]
+          "graph_test.cc", "transformer_test.cc"]
 
 
 def read(path):

@@ -190,6 +190,31 @@ inline std::vector<LayerCase> layer_cases() {
          return nn::ReplicationPad2d({2, 1, 1, 0});
        },
        {2, 1, 3, 2}},
+      {"TransformerEncoderLayer",
+       [] { return nn::TransformerEncoderLayer(4, 2, {.dim_feedforward = 3, .batch_first = true}); },
+       {2, 3, 4}},
+      {"TransformerEncoderLayer that normalises first",
+       [] {
+         return nn::TransformerEncoderLayer(4, 2,
+                                            {.dim_feedforward = 3,
+                                             .dropout = 0,
+                                             .activation = "gelu",
+                                             .batch_first = true,
+                                             .norm_first = true});
+       },
+       {2, 3, 4}},
+      {"TransformerEncoder",
+       [] {
+         return nn::TransformerEncoder(
+             nn::TransformerEncoderLayer(4, 2, {.dim_feedforward = 3, .dropout = 0, .batch_first = true}), 2,
+             nn::LayerNorm(4));
+       },
+       {2, 3, 4}},
+      {"SinusoidalPositions", [] { return nn::SinusoidalPositions(4, {.max_length = 5}); }, {3, 2, 4}},
+      {"LearnedPositions",
+       [] { return nn::LearnedPositions(4, {.max_length = 3, .batch_first = true}); },
+       {2, 3, 4}},
+      {"RotaryEmbedding", [] { return nn::RotaryEmbedding(); }, {2, 1, 3, 4}},
       {"GlobalAvgPool", [] { return nn::GlobalAvgPool(); }, {2, 3, 4, 2}},
       {"RNN",
        [] { return ResultsOf(nn::RNN(3, 4, {.nonlinearity = "relu", .batch_first = true})); },

@@ -1,0 +1,66 @@
+#include "nn/detail/attend.h"
+
+#include <cmath>
+#include <limits>
+
+#include "nn/detail/call_site.h"
+#include "operators/attention.h"
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
+#include "operators/matmul.h"
+#include "operators/random.h"
+#include "operators/reduce.h"
+#include "operators/select.h"
+#include "operators/shape_ops.h"
+#include "operators/softmax.h"
+
+namespace mx::nn::detail {
+namespace {
+
+constexpr double kOut = -std::numeric_limits<double>::infinity();
+
+/// Restricts `mask` to the keys that a causal call may use.
+NDArray with_causal(const NDArray& mask, int64_t queries, int64_t keys, int64_t offset, Context context) {
+  const NDArray i = arange(0, queries, i64, context).reshape({queries, 1}), j = arange(0, keys, i64, context);
+  const NDArray part = less_equal(j, i + offset);
+  if (!mask.defined()) return part;
+  return mask.dtype() == bool_ ? logical_and(mask, part) : where(part, mask, kOut);
+}
+
+/// Rows without keys are zeros.
+NDArray stored_weights(const NDArray& q, const NDArray& k, const NDArray& mask) {
+  const double scale = 1 / std::sqrt(static_cast<double>(q.shape()[3]));
+  NDArray scores = matmul(at_call(q * scale), k.swap_axes(-1, -2));
+  if (!mask.defined()) return softmax(scores, -1);
+  scores = mask.dtype() == bool_ ? where(mask, scores, kOut) : scores + mask;
+  // A row of -infinity would give NaN, in the gradient too.
+  const NDArray open = any(not_equal(scores, kOut), -1, true);
+  return where(open, softmax(where(open, scores, 0.0), -1), 0.0);
+}
+
+}  // namespace
+
+NDArray in_heads(const NDArray& x, int64_t heads) {
+  const Shape& s = x.shape();
+  return x.reshape({s[0], s[1], heads, s[2] / heads}).swap_axes(1, 2);
+}
+
+NDArray joined_heads(const NDArray& x) {
+  const Shape& s = x.shape();
+  return x.swap_axes(1, 2).reshape({s[0], s[2], s[1] * s[3]});
+}
+
+std::pair<NDArray, NDArray> attend(const NDArray& q, const NDArray& k, const NDArray& v,
+                                   const AttendCall& o) {
+  if (!o.need_weights && o.dropout == 0)
+    return {scaled_dot_product_attention(at_call(q), k, v, o.mask,
+                                         {.causal = o.causal, .causal_offset = o.causal_offset}),
+            {}};
+  const NDArray mask =
+      o.causal ? with_causal(o.mask, q.shape()[2], k.shape()[2], o.causal_offset, q.context()) : o.mask;
+  NDArray weights = stored_weights(q, k, mask);
+  if (o.dropout > 0) weights = dropout(at_call(weights), o.dropout, true, nullptr);
+  return {matmul(at_call(weights), v), o.need_weights ? weights : NDArray{}};
+}
+
+}  // namespace mx::nn::detail

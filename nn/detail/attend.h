@@ -1,0 +1,29 @@
+// Attention of several heads on projected arrays: what MultiheadAttention and models of their own projections
+// share. Internal.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "ndarray/ndarray.h"
+
+namespace mx::nn::detail {
+
+/// (batch, length, width) to (batch, heads, length, width / heads); a view.
+NDArray in_heads(const NDArray& x, int64_t heads);
+/// The reverse: (batch, length, width), a copy.
+NDArray joined_heads(const NDArray& x);
+
+struct AttendCall {
+  NDArray mask{};       ///< as scaled_dot_product_attention() takes it, of rank 4 or 2
+  bool causal = false;  ///< query i takes part in the keys 0 to i + causal_offset
+  int64_t causal_offset = 0;
+  double dropout = 0;         ///< probability with which a weight becomes 0; 0 in predict mode
+  bool need_weights = false;  ///< otherwise the second result is an empty handle
+};
+/// Returns the attention of q (batch, heads, queries, n) to k and v, and the weights after the dropout,
+/// (batch, heads, queries, keys). Stores the scores of all pairs only for weights and for a dropout.
+std::pair<NDArray, NDArray> attend(const NDArray& q, const NDArray& k, const NDArray& v,
+                                   const AttendCall& options);
+
+}  // namespace mx::nn::detail
