@@ -104,7 +104,7 @@ void run(const examples::RunOptions& options, const std::string& picture) {
 }
 
 int main(int argc, char** argv) {
-  examples::RunOptions options{.epochs = 15, .batch = 64, .rate = 5e-4};
+  examples::RunOptions options{.epochs = 10, .batch = 64, .rate = 5e-4};
   std::string picture = "mnist_gan.png";
   examples::CommandLine line("A generator learns to draw digits against a discriminator");
   options.add_to(line);
