@@ -1,12 +1,11 @@
-// train_bench: the training benchmark on our arrays, eagerly.
+// train_bench: the training benchmark (benchmarks/train/runner.h) on our arrays, eagerly.
 #include <memory>
 #include <vector>
 
+#include "benchmarks/train/networks.h"
 #include "benchmarks/train/runner.h"
 #include "executor/autograd/autograd.h"
-#include "nn/linear.h"
 #include "nn/losses.h"
-#include "operators/elementwise_unary.h"
 #include "operators/random.h"
 #include "optim/optimizers.h"
 
@@ -15,22 +14,13 @@ namespace {
 using namespace mx::bench;
 using mx::NDArray;
 
-struct Mlp : mx::nn::Module {
-  mx::nn::Linear a{kMlpSizes[0], kMlpSizes[1]}, b{kMlpSizes[1], kMlpSizes[2]}, c{kMlpSizes[2], kMlpSizes[3]};
-  Mlp() {
-    add("a", a);
-    add("b", b);
-    add("c", c);
-  }
-  NDArray forward(const NDArray& x) { return c(relu(b(relu(a(x))))); }
-};
-
 class Job final : public TrainJob {
  public:
-  explicit Job(int64_t batches) : optimizer_(net_.parameters(), {.lr = kMlpRate}) {
+  Job(const TrainNet& net, int64_t batches)
+      : net_(make_network(net.name)), optimizer_(net_.parameters(), {.lr = net.rate}) {
     for (int64_t i = 0; i < batches; ++i) {
-      images_.push_back(mx::randn({kMlpBatch, kMlpSizes[0]}));
-      labels_.push_back(mx::randint(0, kMlpSizes[3], {kMlpBatch}));
+      images_.push_back(mx::randn(input_shape(net.name, net.batch)));
+      labels_.push_back(mx::randint(0, 10, {net.batch}));
     }
     mx::wait_all();
   }
@@ -58,7 +48,7 @@ class Job final : public TrainJob {
  private:
   size_t next() { return static_cast<size_t>(count_++) % images_.size(); }
 
-  Mlp net_;
+  mx::nn::Sequential net_;
   mx::optim::SGD optimizer_;
   std::vector<NDArray> images_, labels_;
   int64_t count_ = 0;
@@ -67,7 +57,8 @@ class Job final : public TrainJob {
 }  // namespace
 
 int main(int argc, char** argv) {
-  TrainSystem system{"mx_eager", nullptr, [](int) { mx::manual_seed(1); },
-                     [](int64_t batches) { return std::make_unique<Job>(batches); }};
+  TrainSystem system{
+      "mx_eager", nullptr, network_names(), [](int) { mx::manual_seed(1); },
+      [](const TrainNet& net, int64_t batches) { return std::make_unique<Job>(net, batches); }};
   return run_train_bench(argc, argv, {system});
 }

@@ -4,7 +4,13 @@
 #include <dlfcn.h>
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
 #include <torch/optim/sgd.h>
 
 #include <memory>
@@ -19,23 +25,75 @@ namespace {
 using namespace mx::bench;
 using at::Tensor;
 
-struct Mlp : torch::nn::Module {
-  torch::nn::Linear a{kMlpSizes[0], kMlpSizes[1]}, b{kMlpSizes[1], kMlpSizes[2]},
-      c{kMlpSizes[2], kMlpSizes[3]};
-  Mlp() {
-    register_module("a", a);
-    register_module("b", b);
-    register_module("c", c);
+using torch::nn::BatchNorm2d;
+using torch::nn::Conv2d;
+using torch::nn::Conv2dOptions;
+using torch::nn::Flatten;
+using torch::nn::Linear;
+using torch::nn::MaxPool2d;
+using torch::nn::ReLU;
+using torch::nn::Sequential;
+
+Sequential mlp() {
+  return Sequential(Linear(kMlpSizes[0], kMlpSizes[1]), ReLU(), Linear(kMlpSizes[1], kMlpSizes[2]), ReLU(),
+                    Linear(kMlpSizes[2], kMlpSizes[3]));
+}
+
+Sequential lenet() {
+  return Sequential(Conv2d(Conv2dOptions(1, 6, 5).padding(2)), ReLU(), MaxPool2d(2), Conv2d(6, 16, 5), ReLU(),
+                    MaxPool2d(2), Flatten(), Linear(400, 120), ReLU(), Linear(120, 84), ReLU(),
+                    Linear(84, 10));
+}
+
+Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
+  return Conv2d(Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+}
+
+struct BlockImpl : torch::nn::Module {
+  Sequential body, shortcut{nullptr};
+  BlockImpl(int64_t in, int64_t out, int64_t stride)
+      : body(conv(in, out, 3, stride), BatchNorm2d(out), ReLU(), conv(out, out, 3, 1), BatchNorm2d(out)) {
+    register_module("body", body);
+    if (in == out && stride == 1) return;
+    shortcut = register_module("shortcut", Sequential(conv(in, out, 1, stride), BatchNorm2d(out)));
   }
-  Tensor forward(const Tensor& x) { return c(torch::relu(b(torch::relu(a(x))))); }
+  Tensor forward(const Tensor& x) {
+    return torch::relu((shortcut ? shortcut->forward(x) : x) + body->forward(x));
+  }
 };
+TORCH_MODULE(Block);
+
+Sequential resnet18() {
+  Sequential net(conv(3, 64, 3, 1), BatchNorm2d(64), ReLU());
+  int64_t in = 64;
+  for (const int64_t out : {64, 128, 256, 512}) {
+    net->push_back(Block(in, out, in == out ? 1 : 2));
+    net->push_back(Block(out, out, 1));
+    in = out;
+  }
+  net->push_back(torch::nn::AdaptiveAvgPool2d(1));
+  net->push_back(Flatten());
+  net->push_back(Linear(512, 10));
+  return net;
+}
+
+Sequential make_network(const std::string& name) {
+  return name == "lenet" ? lenet() : name == "resnet18" ? resnet18() : mlp();
+}
+
+std::vector<int64_t> input_shape(const std::string& name, int64_t batch) {
+  if (name == "lenet") return {batch, 1, 28, 28};
+  if (name == "resnet18") return {batch, 3, 32, 32};
+  return {batch, kMlpSizes[0]};
+}
 
 class Job final : public TrainJob {
  public:
-  explicit Job(int64_t batches) : optimizer_(net_.parameters(), torch::optim::SGDOptions(kMlpRate)) {
+  Job(const TrainNet& net, int64_t batches)
+      : net_(make_network(net.name)), optimizer_(net_->parameters(), torch::optim::SGDOptions(net.rate)) {
     for (int64_t i = 0; i < batches; ++i) {
-      images_.push_back(torch::randn({kMlpBatch, kMlpSizes[0]}));
-      labels_.push_back(torch::randint(0, kMlpSizes[3], {kMlpBatch}, torch::kLong));
+      images_.push_back(torch::randn(input_shape(net.name, net.batch)));
+      labels_.push_back(torch::randint(0, 10, {net.batch}, torch::kLong));
     }
   }
 
@@ -44,7 +102,7 @@ class Job final : public TrainJob {
     for (int64_t i = 0; i < steps; ++i) {
       const size_t k = next();
       optimizer_.zero_grad();
-      loss = torch::nn::functional::cross_entropy(net_.forward(images_[k]), labels_[k]);
+      loss = torch::nn::functional::cross_entropy(net_->forward(images_[k]), labels_[k]);
       loss.backward();
       optimizer_.step();
     }
@@ -53,13 +111,13 @@ class Job final : public TrainJob {
 
   void infer(int64_t steps) override {
     const torch::NoGradGuard pause;
-    for (int64_t i = 0; i < steps; ++i) net_.forward(images_[static_cast<size_t>(i) % images_.size()]);
+    for (int64_t i = 0; i < steps; ++i) net_->forward(images_[static_cast<size_t>(i) % images_.size()]);
   }
 
  private:
   size_t next() { return static_cast<size_t>(count_++) % images_.size(); }
 
-  Mlp net_;
+  Sequential net_;
   torch::optim::SGD optimizer_;
   std::vector<Tensor> images_, labels_;
   int64_t count_ = 0;
@@ -91,7 +149,9 @@ void start(int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto make = [](int64_t batches) { return std::make_unique<Job>(batches); };
-  return run_train_bench(argc, argv,
-                         {{"libtorch", environment, start, make}, {"libtorch_tuned", tuned, start, make}});
+  const auto make = [](const TrainNet& net, int64_t batches) { return std::make_unique<Job>(net, batches); };
+  const std::vector<std::string> nets = {"mlp", "lenet", "resnet18"};
+  return run_train_bench(
+      argc, argv,
+      {{"libtorch", environment, nets, start, make}, {"libtorch_tuned", tuned, nets, start, make}});
 }

@@ -13,9 +13,12 @@ import sys
 import threading
 import time
 
-CASES = ("mlp_train", "mlp_infer", "mlp_infer_8", "first_step")
+CASES = ("mlp_train", "mlp_infer", "mlp_infer_8", "lenet_train", "resnet18_train", "first_step")
 CALLERS = 8  # threads in mlp_infer_8
-BATCH, BATCHES, RATE = 64, 16, 0.1
+MLP_STEPS = 512
+# As kTrainNets of the runner: samples in a batch, batches, learning rate, steps in a block; and a sample's shape.
+NETS = {"mlp": (64, 16, 0.1, MLP_STEPS, (784,)), "lenet": (64, 8, 0.1, 64, (1, 28, 28)),
+        "resnet18": (32, 2, 0.01, 2, (3, 32, 32))}
 TUNED = {"OMP_WAIT_POLICY": "passive", "MALLOC_TRIM_THRESHOLD_": "1073741824",
          "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "16777216"}
 SYSTEMS = {"pytorch": {}, "pytorch_tuned": TUNED}
@@ -33,16 +36,59 @@ def report(case, system, threads, values, unit):
     print(json.dumps(record, separators=(",", ":")), flush=True)
 
 
-class Job:
-    """The network, its optimiser and its batches."""
+def networks(torch):
+    """The functions that make the networks."""
+    nn = torch.nn
 
-    def __init__(self, torch, batches):
+    class Block(nn.Module):
+        """Two convolutions of 3 x 3 and what goes around them."""
+
+        def __init__(self, inputs, outputs, stride):
+            super().__init__()
+            self.body = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(),
+                nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Identity()
+            if inputs != outputs or stride != 1:
+                self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
+                                              nn.BatchNorm2d(outputs))
+
+        def forward(self, x):
+            return torch.relu(self.shortcut(x) + self.body(x))
+
+    def mlp():
+        return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def lenet():
+        return nn.Sequential(
+            nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10))
+
+    def resnet18():
+        layers, inputs = [nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()], 64
+        for outputs in (64, 128, 256, 512):
+            layers += [Block(inputs, outputs, 1 if inputs == outputs else 2), Block(outputs, outputs, 1)]
+            inputs = outputs
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+
+    return {"mlp": mlp, "lenet": lenet, "resnet18": resnet18}
+
+
+def net_of(case):
+    return next((net for net in NETS if case.startswith(net + "_")), "mlp")
+
+
+class Job:
+    """A network, its optimiser and its batches."""
+
+    def __init__(self, torch, net, batches=None):
         self.torch = torch
-        linear, relu = torch.nn.Linear, torch.nn.ReLU
-        self.net = torch.nn.Sequential(linear(784, 128), relu(), linear(128, 64), relu(), linear(64, 10))
-        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=RATE)
-        self.images = [torch.randn(BATCH, 784) for _ in range(batches)]
-        self.labels = [torch.randint(0, 10, (BATCH,)) for _ in range(batches)]
+        batch, whole, rate, _, shape = NETS[net]
+        batches = batches or whole
+        self.net = networks(torch)[net]()
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=rate)
+        self.images = [torch.randn(batch, *shape) for _ in range(batches)]
+        self.labels = [torch.randint(0, 10, (batch,)) for _ in range(batches)]
         self.count = 0
 
     def next(self):
@@ -87,22 +133,26 @@ def measure(args):
     torch.set_num_threads(threads)
     torch.manual_seed(1)
     if case == "first_step":
-        print("loss", Job(torch, 1).train(1), flush=True)
+        print("loss", Job(torch, "mlp", 1).train(1), flush=True)
         return 0
-    job = Job(torch, BATCHES)
-    first = last = job.train(BATCHES) if case == "mlp_train" else 0.0
+    net = net_of(case)
+    batch, batches, _, block, _ = NETS[net]
+    steps = max(1, -(-(args.steps * block // MLP_STEPS) // batches)) * batches  # whole turns of the batches
+    job = Job(torch, net)
+    training = case.endswith("_train")
+    first = last = job.train(batches) if training else 0.0
     rates = []
     for number in range(args.samples + 1):  # the first block is a warm-up
         start = time.perf_counter()
-        if case == "mlp_train":
-            last = job.train(args.steps)
+        if training:
+            last = job.train(steps)
         elif case == "mlp_infer_8":
-            job.infer_from(CALLERS, args.steps)
+            job.infer_from(CALLERS, steps)
         else:
-            job.infer(args.steps)
+            job.infer(steps)
         if number > 0:
-            rates.append(args.steps * BATCH / (time.perf_counter() - start))
-    if case == "mlp_train" and not (math.isfinite(last) and last < first):
+            rates.append(steps * batch / (time.perf_counter() - start))
+    if training and not (math.isfinite(last) and last < first):
         note(f"{system}: the loss went from {first} to {last}")
         return 1
     report(case, system, threads, rates, "samples/s")
@@ -166,7 +216,7 @@ def main():
     parser.add_argument("--cases", type=names, default=list(CASES))
     parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
     parser.add_argument("--systems", type=names, default=list(SYSTEMS))
-    parser.add_argument("--steps", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=MLP_STEPS)
     parser.add_argument("--samples", type=int, default=9)
     parser.add_argument("--smoke", action="store_true", help="short: shows that everything works")
     parser.add_argument("--list", action="store_true")
@@ -185,7 +235,6 @@ def main():
     args.systems = [name for name in args.systems if name in SYSTEMS]  # other names belong to other programs
     if args.smoke:
         args.steps, args.samples = 1, 1
-    args.steps = -(-args.steps // BATCHES) * BATCHES
     return measure(args) if args.confined else Runs(args).all()
 
 

@@ -31,7 +31,7 @@ if(NOT MX_ENGINE_ONLY)
   op_program(op_bench SOURCES op_bench.cc LIBRARIES mx::executor mx::optim)
   op_program(index_bench SOURCES index_bench.cc LIBRARIES mx::operators)
   op_program(registry_bench SOURCES registry_bench.cc ../tests/support/large_sample.cc LIBRARIES mx::operators mx::operator_samples)
-  op_program(train_bench RUNNER mx_train_bench SOURCES train_bench.cc LIBRARIES mx::nn)
+  op_program(train_bench RUNNER mx_train_bench SOURCES train_bench.cc train/networks.cc LIBRARIES mx::nn)
 endif()
 
 # The peers' libraries are not instrumented.

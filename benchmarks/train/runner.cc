@@ -19,13 +19,14 @@ namespace {
 constexpr int kTimeoutS = 600;
 constexpr int kCallers = 8;  // threads in mlp_infer_8
 constexpr double kMiB = 1024.0 * 1024.0;
-const std::vector<std::string> kCases = {"mlp_train", "mlp_infer", "mlp_infer_8", "first_step"};
+const std::vector<std::string> kCases = {"mlp_train",   "mlp_infer",      "mlp_infer_8",
+                                         "lenet_train", "resnet18_train", "first_step"};
 
 struct Plan {
   std::vector<std::string> cases = kCases;
   std::vector<std::string> systems;
   std::vector<int> threads = {1, 2};
-  int64_t steps = 512;  // per block
+  int64_t steps = kMlpSteps;  // per block of mlp
   int samples = 9;
   bool smoke = false;
 };
@@ -34,14 +35,26 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
+// Returns the network of a case.
+const TrainNet& net_of(const std::string& case_name) {
+  for (const TrainNet& net : kTrainNets)
+    if (case_name.starts_with(std::string(net.name) + "_")) return net;
+  return kTrainNets[0];
+}
+
+// Returns the steps of a block: whole turns of the network's batches.
+int64_t steps_of(const Plan& plan, const TrainNet& net) {
+  const int64_t steps = plan.steps * net.steps / kMlpSteps;
+  return std::max<int64_t>(1, (steps + net.batches - 1) / net.batches) * net.batches;
+}
+
 // Returns the samples per second of each block.
-std::vector<double> rates(const Plan& plan, const std::function<void()>& block) {
+std::vector<double> rates(const Plan& plan, int64_t samples, const std::function<void()>& block) {
   std::vector<double> values;
   for (int i = 0; i < plan.samples; ++i) {
     const int64_t start = now_ns();
     block();
-    values.push_back(static_cast<double>(plan.steps * kMlpBatch) * 1e9 /
-                     static_cast<double>(now_ns() - start));
+    values.push_back(static_cast<double>(samples) * 1e9 / static_cast<double>(now_ns() - start));
   }
   return values;
 }
@@ -63,23 +76,25 @@ void check_learns(double first, double last) {
 // Runs in the measuring process.
 int measure(const TrainSystem& system, const std::string& case_name, int threads, const Plan& plan) {
   if (system.start) system.start(threads);
+  const TrainNet& net = net_of(case_name);
   if (case_name == "first_step") {
-    std::printf("loss %g\n", system.make(1)->train(1));
+    std::printf("loss %g\n", system.make(net, 1)->train(1));
     std::fflush(stdout);
     return 0;
   }
-  const std::unique_ptr<TrainJob> job = system.make(kMlpBatches);
+  const std::unique_ptr<TrainJob> job = system.make(net, net.batches);
+  const int64_t steps = steps_of(plan, net);
   std::vector<double> values;
-  if (case_name == "mlp_train") {
+  if (case_name.ends_with("_train")) {
     // Blocks are whole epochs: they end on the same batch, so that losses can be compared.
-    const double first = job->train(kMlpBatches);
-    double last = job->train(plan.steps);
-    values = rates(plan, [&] { last = job->train(plan.steps); });
+    const double first = job->train(net.batches);
+    double last = job->train(steps);
+    values = rates(plan, steps * net.batch, [&] { last = job->train(steps); });
     check_learns(first, last);
   } else {
     const int callers = case_name == "mlp_infer_8" ? kCallers : 1;
-    infer_from(*job, callers, plan.steps);
-    values = rates(plan, [&] { infer_from(*job, callers, plan.steps); });
+    infer_from(*job, callers, steps);
+    values = rates(plan, steps * net.batch, [&] { infer_from(*job, callers, steps); });
   }
   print({"train", case_name, system.name, threads, "samples/s", summarize(values)});
   print({"train", case_name + "_rss", system.name, threads, "MB",
@@ -103,7 +118,9 @@ class Runs {
         if (name == "first_step") {
           time_starts();
         } else {
-          for (const TrainSystem& system : systems_) std::fputs(run(system, name).output.c_str(), stdout);
+          for (const TrainSystem& system : systems_)
+            if (contains(system.nets, net_of(name).name))
+              std::fputs(run(system, name).output.c_str(), stdout);
         }
         std::fflush(stdout);
       }
@@ -165,11 +182,13 @@ int run_train_bench(int argc, char** argv, const std::vector<TrainSystem>& syste
   Plan plan;
   std::string confined;
   bool list = false;
-  mx::examples::CommandLine line("Training of a small network; JSON lines on stdout");
+  mx::examples::CommandLine line("Training of small networks; JSON lines on stdout");
   line.option("--cases", &plan.cases, "see --list");
   line.option("--threads", &plan.threads, "processors a process is confined to, each in turn").positive();
   line.option("--systems", &plan.systems, "see --list; all by default");
-  line.option("--steps", &plan.steps, "steps of a block, rounded up to whole turns of 16 batches").positive();
+  line.option("--steps", &plan.steps,
+              "steps of a block of mlp; larger networks take fewer; rounded up to whole turns")
+      .positive();
   line.option("--samples", &plan.samples, "blocks, and starts of a process; the median is printed")
       .positive();
   line.flag("--smoke", plan.smoke, "short: shows that everything works, measures little");
@@ -195,7 +214,6 @@ int run_train_bench(int argc, char** argv, const std::vector<TrainSystem>& syste
     plan.steps = 1;
     plan.samples = 1;
   }
-  plan.steps = (plan.steps + kMlpBatches - 1) / kMlpBatches * kMlpBatches;
   try {
     if (confined.empty()) return Runs(plan, chosen).all();
     return measure(chosen.at(0), confined, plan.threads.at(0), plan);

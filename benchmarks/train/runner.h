@@ -1,15 +1,22 @@
 // Shared by the training benchmarks: options, processes, timing, output. A program describes its systems and
 // calls run_train_bench() from main().
 //
-// The network is 784-128-64-10 with ReLU, with weights initialised as in torch.nn.Linear. There are 16
-// batches of 64 rows of normally distributed f32 with random labels, which are used in turn. A step clears
-// the gradients, computes the mean cross-entropy, runs the backward pass and takes a step of SGD with a rate
-// of 0.1 and no momentum. The loss is read once per block of steps.
+// Networks (kTrainNets), with weights initialised as in torch.nn:
+//   mlp          784-128-64-10 with ReLU
+//   lenet        LeNet-5 for images of 28 x 28: convolutions of 6 and 16 channels, ReLU, pooling by the
+//                largest value, linear layers of 120, 84 and 10
+//   resnet18     the residual network of 18 layers for images of 32 x 32: a convolution of 3 x 3 first, no
+//                pooling, 64 to 512 channels
 //
-//   mlp_train, mlp_infer   samples/s; inference records nothing
+// Each has batches of normally distributed f32 with random labels, which are used in turn. A step clears the
+// gradients, computes the mean cross-entropy, runs the backward pass and takes a step of SGD without
+// momentum. The loss is read once per block of steps.
+//
+//   NET_train              samples/s
+//   mlp_infer              samples/s; inference records nothing
 //   mlp_infer_8            samples/s of eight threads of the program that use one network at once
 //   ..._rss                MB, the peak of resident memory of a process that ran only this case
-//   first_step             ms, from the start of the process to the loss of the first step, with the
+//   first_step             ms, from the start of the process to the loss of the first step of mlp, with the
 //                          parameters updated; measured from outside
 //
 // Each figure comes from its own process, which is confined to its processors before it starts (op/runner.h).
@@ -23,10 +30,18 @@
 
 namespace mx::bench {
 
+struct TrainNet {
+  const char* name;
+  int64_t batch;
+  int64_t batches;
+  double rate;
+  /// Steps in which mlp takes `kMlpSteps` take about as long as `steps` of this network.
+  int64_t steps;
+};
+inline constexpr int64_t kMlpSteps = 512;
+inline constexpr TrainNet kTrainNets[] = {
+    {"mlp", 64, 16, 0.1, kMlpSteps}, {"lenet", 64, 8, 0.1, 64}, {"resnet18", 32, 2, 0.01, 2}};
 inline constexpr int64_t kMlpSizes[] = {784, 128, 64, 10};
-inline constexpr int64_t kMlpBatch = 64;
-inline constexpr int64_t kMlpBatches = 16;
-inline constexpr double kMlpRate = 0.1;
 
 /// The network, its optimiser and its batches.
 class TrainJob {
@@ -42,9 +57,12 @@ struct TrainSystem {
   std::string name;
   /// NAME=VALUE entries for the measuring process. An entry is not used if the caller's environment has NAME.
   std::function<std::vector<std::string>(int threads)> environment;
+  /// The names of the networks that the system has.
+  std::vector<std::string> nets;
   /// Called once in the measuring process, before anything else.
   std::function<void(int threads)> start;
-  std::function<std::unique_ptr<TrainJob>(int64_t batches)> make;
+  /// Makes the job of a network, with that number of batches.
+  std::function<std::unique_ptr<TrainJob>(const TrainNet& net, int64_t batches)> make;
 };
 
 /// Prints the records of each case, number of threads and system, with the systems in turn. Returns the exit

@@ -1,0 +1,87 @@
+#include "examples/support/training_run.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+
+namespace mx::examples {
+namespace {
+
+constexpr int64_t kLookEvery = 50;    // steps between two reads of the loss
+constexpr int64_t kEarlySteps = 100;  // after these, memory should not grow any more
+
+}  // namespace
+
+void RunOptions::add_to(CommandLine& line) {
+  line.option("--data", &data, "folder with the MNIST files");
+  line.option("--epochs", &epochs, "passes over the training images").within(1, 10000);
+  line.option("--batch", &batch, "images in a step").within(1, 20000);
+  line.option("--rate", &rate, "highest learning rate").positive();
+  line.option("--seed", &seed, "of everything that is random").at_least(0);
+  line.option("--save", &save, "checkpoint, written after each epoch");
+  line.flag("--resume", resume, "go on from the checkpoint, if there is one");
+  line.option("--events", &events, "folder for the curves, which TensorBoard shows");
+}
+
+TrainingRun::TrainingRun(const RunOptions& options, data::Loader& loader)
+    : options_(options), loader_(loader) {
+  MX_CHECK(!options_.resume || !options_.save.empty(), InvalidArgument,
+           "[--resume] expected the file of the checkpoint, --save, got none");
+  if (!options_.events.empty()) events_.emplace(options_.events);
+  checkpoint_.add("loader", loader_).add_random().add("epoch", epoch_);
+  checkpoint_.set("options", detail::concat("epochs=", options_.epochs, " batch=", options_.batch,
+                                            " seed=", options_.seed, " rate=", options_.rate));
+}
+
+void TrainingRun::train(const Step& step) {
+  if (options_.resume && checkpoint_.load_if_exists(options_.save))
+    std::fprintf(stderr, "resumed after epoch %lld\n", static_cast<long long>(epoch_));
+  const auto start = std::chrono::steady_clock::now();
+  {
+    training::ProgressBar bar(steps() - epoch_ * loader_.batches());
+    while (epoch_ < options_.epochs) {
+      const double loss = train_epoch(step, bar);
+      ++epoch_;
+      if (!std::isfinite(loss))
+        throw NumericError(detail::concat("[train] expected finite losses, got ", loss, " in epoch ", epoch_,
+                                          "; try a smaller --rate"));
+      if (events_) events_->add_scalar("loss", loss, epoch_ * loader_.batches());
+      if (!options_.save.empty()) checkpoint_.save(options_.save);
+    }
+  }
+  wait_all();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  std::fprintf(stderr, "%.0f images/s, %.1f s", static_cast<double>(steps_done_ * options_.batch) / seconds,
+               seconds);
+  if (steps_done_ > kEarlySteps)
+    std::fprintf(stderr, ", memory %.0f MB after %lld steps, %.0f MB at the end", early_memory_mb_,
+                 static_cast<long long>(kEarlySteps), resident_memory_mb());
+  std::fprintf(stderr, "\n");
+}
+
+/// Returns the mean of the losses.
+double TrainingRun::train_epoch(const Step& step, training::ProgressBar& bar) {
+  metric::MeanLoss mean;
+  for (auto& [images, labels] : loader_) {
+    mean.update(step(images, labels).detach(), images.size(0));
+    if (++steps_done_ % kLookEvery == 0) {
+      bar.note("epoch", static_cast<double>(epoch_ + 1));
+      bar.note("loss", mean.value());  // waits
+    }
+    if (steps_done_ == kEarlySteps) early_memory_mb_ = resident_memory_mb();
+    bar.advance();
+  }
+  return mean.value();
+}
+
+double resident_memory_mb() {
+  std::ifstream file("/proc/self/statm");
+  double total = 0, resident = 0;
+  if (!(file >> total >> resident)) return 0;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1024 * 1024);
+}
+
+}  // namespace mx::examples
