@@ -19,7 +19,7 @@ void copy_tensor(const KernelArgs& args, const Tensor& to, const Tensor& from) {
 
 void fill_tensor(const KernelArgs& args, const Tensor& to, const Scalar& value) {
   if (args.stream == nullptr) return kernels::fill(to, value);
-  const Attrs attrs = FillAttrs{value};
+  const Attrs attrs = ConstantAttrs{value};
   kFillOnGpu({{}, {&to, 1}, &attrs, args.device, args.stream});
 }
 
