@@ -81,7 +81,7 @@ run() {
   step device 60 bin/device_test --gtest_color=no --gtest_filter='gpu*'
   step streams 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
   CUDA_MODULE_LOADING=EAGER step streams_eager 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
-  for case in 1 2 3 "2 fork" "2 leaves" "2 aborts" "2 timeout"; do
+  for case in 1 2 3 "2 fork" "2 leaves" "2 aborts" "2 timeout" "2 count" "3 type" "2 name" "3 barrier" "2 message"; do
     # shellcheck disable=SC2086  # the second word is an argument
     step "nccl_${case/ /_}" 40 bin/mxrun -n ${case%% *} --bind none bin/comm_nccl_program ${case#"${case%% *}"}
   done
