@@ -2,7 +2,7 @@
 // depends on shapes and strides only, and values combine in a fixed order, so results repeat bit for bit.
 #pragma once
 
-#include "operators/cuda/element.cuh"
+#include "ndarray/cuda/element.cuh"
 
 namespace mx::cuda {
 

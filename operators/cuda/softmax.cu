@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "operators/cuda/group.cuh"
+#include "operators/cuda_kernels.h"
 #include "operators/softmax.h"
 
 namespace mx::cuda {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "operators/cuda/host_threads.h"
+#include "ndarray/cuda/host_threads.h"
 #include "tests/cuda/executor/fiber.h"
 
 namespace mx::test {

@@ -120,14 +120,6 @@ void for_each_kernel_sample(const F& f) {
   EXPECT_GT(kernels, 0);
 }
 
-TEST_F(CudaKernels, EveryKernelBelongsToAnOperatorWithSamples) {
-  for (const auto& [name, kernel] : kernels_on_host()) {
-    const Operator* op = find_operator(name);
-    ASSERT_NE(nullptr, op) << name;
-    EXPECT_TRUE(has_samples(*op)) << name;
-  }
-}
-
 TEST_F(CudaKernels, SamplesGiveTheResultsOfTheCpu) {
   for_each_kernel_sample([](const Operator& op, const Sample& sample, DType dtype) {
     const std::vector<NDArray> expected = results_of(op, sample), got = results_of(on_host(op), sample);

@@ -1,6 +1,6 @@
 #include "tests/cuda/executor/mutants.h"
 
-#include "operators/cuda/kernel.cuh"
+#include "ndarray/cuda/kernel.cuh"
 
 namespace mx::test {
 namespace {
