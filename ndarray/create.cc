@@ -16,7 +16,7 @@
 namespace mx {
 
 using detail::ArrayImpl;
-using detail::FillAttrs;
+using detail::ConstantAttrs;
 using detail::RangeAttrs;
 using detail::Ref;
 
@@ -24,11 +24,11 @@ namespace {
 
 constexpr int64_t kDirectElements = 8192;
 
-void run_fill(const KernelArgs& args) { kernels::fill(args.out[0], args.attr<FillAttrs>().value); }
+void run_fill(const KernelArgs& args) { kernels::fill(args.out[0], args.attr<ConstantAttrs>().value); }
 const Kernel kFill = {"fill", run_fill, cuda::fill, kDirectElements, false};
 
 void launch_fill(ArrayImpl& target, const Scalar& value, bool fresh, std::source_location where) {
-  const Attrs attrs = FillAttrs{value};
+  const Attrs attrs = ConstantAttrs{value};
   ArrayImpl* const out[] = {&target};
   launch({.kernel = &kFill,
           .attrs = &attrs,

@@ -50,7 +50,7 @@ void fill(const KernelArgs& args) {
   if (loop.empty()) return;
   visit(out.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    const T value = args.attr<detail::FillAttrs>().value.to<T>();
+    const T value = args.attr<detail::ConstantAttrs>().value.to<T>();
     visit_size(out.dtype, [&](auto size) {
       using Bits = typename decltype(size)::type;
       if constexpr (sizeof(Bits) == sizeof(T)) {

@@ -5,11 +5,11 @@
 
 namespace mx::detail {
 
-struct FillAttrs {
+struct ConstantAttrs {
   Scalar value;
   template <class V>
   static void fields(V&& v) {
-    v("value", &FillAttrs::value, "the value of all elements");
+    v("value", &ConstantAttrs::value, "the value of all elements");
   }
 };
 
