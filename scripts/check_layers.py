@@ -46,7 +46,7 @@ LIBRARY_LAYER = {
 }
 
 # Headers that the build generates (mx_cuda_kernels).
-GENERATED = {"ndarray/cuda_kernels.h", "operators/cuda_kernels.h"}
+GENERATED = {"ndarray/cuda_kernels.h", "operators/cuda_kernels.h", "optim/cuda_kernels.h"}
 
 # Folders of tests/ that may include every layer.
 FREE_TESTS = {"conformance", "support", "project"}
@@ -93,7 +93,7 @@ def may_see(layer, target):
 
 
 def may_use_cuda(path):
-    if path.startswith(("engine/device/cuda/", "ndarray/cuda/", "operators/cuda/")):
+    if path.startswith(("engine/device/cuda/", "ndarray/cuda/", "operators/cuda/", "optim/cuda/")):
         return True
     if path.startswith(("tests/comm/nccl/", "tests/cuda/")):
         return True
@@ -171,7 +171,7 @@ class Checker:
             self.report(path, number, f'"{target}" belongs to the tests')
         backend = backend_of(target)
         if backend and backend != backend_of(path):
-            with_kernels = backend == "cuda" and path.startswith(("ndarray/cuda/", "operators/cuda/"))
+            with_kernels = backend == "cuda" and path.startswith(("ndarray/cuda/", "operators/cuda/", "optim/cuda/"))
             if path != "engine/device/registry.cc" and not with_kernels and not path.startswith("tests/"):
                 self.report(path, number, f'"{target}" is a concrete backend; only engine/device/registry.cc sees it')
 
