@@ -22,17 +22,20 @@ struct ThreadKept {
 /// that ends the process are never deleted. Throws std::system_error if pthread has no room for the object.
 void delete_at_thread_end(ThreadKept* kept);
 
+/// The object of one thread. Not a local class of thread_kept(), because nvcc does not compile that.
+template <class T, class Tag>
+struct ThreadKeptValue final : ThreadKept {
+  T value{};
+  static inline thread_local constinit ThreadKeptValue* of_thread = nullptr;
+  ~ThreadKeptValue() override { of_thread = nullptr; }
+};
+
 /// Returns the calling thread's T. Each Tag has its own object.
 template <class T, class Tag>
 T& thread_kept() {
-  struct Kept;
-  static thread_local constinit Kept* kept = nullptr;
-  struct Kept : ThreadKept {
-    T value{};
-    ~Kept() override { kept = nullptr; }
-  };
+  ThreadKeptValue<T, Tag>*& kept = ThreadKeptValue<T, Tag>::of_thread;
   if (kept == nullptr) [[unlikely]] {
-    auto made = std::make_unique<Kept>();
+    auto made = std::make_unique<ThreadKeptValue<T, Tag>>();
     delete_at_thread_end(made.get());
     kept = made.release();
   }
