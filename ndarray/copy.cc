@@ -2,6 +2,7 @@
 
 #include "engine/base/check.h"
 #include "engine/device/registry.h"
+#include "ndarray/cuda_kernels.h"
 #include "ndarray/detail/push_on.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
@@ -15,7 +16,7 @@ constexpr int64_t kDirectElements = 8192;
 
 void run_copy(const KernelArgs& args) { kernels::copy(args.out[0], args.in[0]); }
 
-const Kernel kCopy = {"copy", run_copy, nullptr, kDirectElements};
+const Kernel kCopy = {"copy", run_copy, cuda::copy, kDirectElements};
 
 void launch_copy(ArrayImpl& target, ArrayImpl& source, bool fresh, std::source_location where) {
   ArrayImpl* const in[] = {&source};

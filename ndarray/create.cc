@@ -4,6 +4,8 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/cuda_kernels.h"
+#include "ndarray/detail/create_attrs.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/convert.h"
 #include "ndarray/kernels/copy.h"
@@ -14,25 +16,19 @@
 namespace mx {
 
 using detail::ArrayImpl;
+using detail::ConstantAttrs;
+using detail::RangeAttrs;
 using detail::Ref;
 
 namespace {
 
 constexpr int64_t kDirectElements = 8192;
 
-struct FillAttrs {
-  Scalar value;
-  template <class V>
-  static void fields(V&& v) {
-    v("value", &FillAttrs::value, "the value of all elements");
-  }
-};
-
-void run_fill(const KernelArgs& args) { kernels::fill(args.out[0], args.attr<FillAttrs>().value); }
-const Kernel kFill = {"fill", run_fill, nullptr, kDirectElements, false};
+void run_fill(const KernelArgs& args) { kernels::fill(args.out[0], args.attr<ConstantAttrs>().value); }
+const Kernel kFill = {"fill", run_fill, cuda::fill, kDirectElements, false};
 
 void launch_fill(ArrayImpl& target, const Scalar& value, bool fresh, std::source_location where) {
-  const Attrs attrs = FillAttrs{value};
+  const Attrs attrs = ConstantAttrs{value};
   ArrayImpl* const out[] = {&target};
   launch({.kernel = &kFill,
           .attrs = &attrs,
@@ -41,15 +37,6 @@ void launch_fill(ArrayImpl& target, const Scalar& value, bool fresh, std::source
           .work = target.shape.numel(),
           .where = where});
 }
-
-// Element i is start + i * step, computed in float64 or int64 and then converted. So rounding errors do not
-// accumulate.
-struct RangeAttrs {
-  bool floating = false;
-  Scalar start, step;
-  template <class V>
-  static void fields(V&&) {}
-};
 
 void run_range(const KernelArgs& args) {
   const auto& range = args.attr<RangeAttrs>();
@@ -70,7 +57,7 @@ void run_range(const KernelArgs& args) {
     });
   });
 }
-const Kernel kRange = {"arange", run_range, nullptr, kDirectElements};
+const Kernel kRange = {"arange", run_range, cuda::arange, kDirectElements};
 
 NDArray range(int64_t count, const RangeAttrs& range_attrs, DType dtype, Context context, const char* op,
               std::source_location where) {

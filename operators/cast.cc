@@ -1,5 +1,6 @@
 #include "operators/cast.h"
 
+#include "ndarray/cuda_kernels.h"
 #include "ndarray/kernels/copy.h"
 
 namespace mx {
@@ -12,7 +13,7 @@ void run(const KernelArgs& args) { kernels::copy(args.out[0], args.in[0]); }
 // set() converts the head to the type of x.
 void gradient(GradientContext& g) { g.set(0, g.head()); }
 
-constexpr Operator kCast = {.kernel = {"cast", run, nullptr, 4096},
+constexpr Operator kCast = {.kernel = {"cast", run, cuda::copy, 4096},
                             .doc = "Elements of x converted to another type.",
                             .family = "conversion",
                             .inputs = {"x"},

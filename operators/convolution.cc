@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "operators/convolution_gradient.h"
 #include "operators/convolution_shape.h"
+#include "operators/cuda_kernels.h"
 #include "operators/kernels/convolution.h"
 #include "operators/scratch.h"
 #include "operators/temporary.h"
@@ -182,7 +183,7 @@ void run_weights(const KernelArgs& args) {
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kConvolution = {
-    .kernel = {"convolution", run_convolution, nullptr, kDirectProducts},
+    .kernel = {"convolution", run_convolution, cuda::convolution, kDirectProducts},
     .doc =
         "Convolution of x (images, in, spatial..) with a weight (out, in / groups, kernel..), plus bias "
         "(out,), "
@@ -198,7 +199,7 @@ constexpr Operator kConvolution = {
 };
 
 constexpr Operator kConvolutionTranspose = {
-    .kernel = {"convolution_transpose", run_transpose, nullptr, kDirectProducts},
+    .kernel = {"convolution_transpose", run_transpose, cuda::convolution_transpose, kDirectProducts},
     .doc =
         "Transposed convolution of x (images, in, spatial..) with a weight (in, out / groups, kernel..), "
         "plus bias "
@@ -214,7 +215,7 @@ constexpr Operator kConvolutionTranspose = {
 };
 
 constexpr Operator kConvolutionWeights = {
-    .kernel = {"convolution_weights", run_weights, nullptr, kDirectProducts},
+    .kernel = {"convolution_weights", run_weights, cuda::convolution_weights, kDirectProducts},
     .doc =
         "Gradient of a convolution with respect to its weight, from x (images, in, spatial..) and dy "
         "(images, out, "

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_cost.h"
 #include "operators/elementwise_gradient.h"
 #include "operators/kernels/binary.h"
@@ -125,7 +126,7 @@ const Operator& record() {
   constexpr BinaryOp kOp = kEntries[kIndex].op;
   static const detail::ElementCost cost = detail::element_cost(kOp);
   static const Operator op = {
-      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, cost.direct_elements},
+      .kernel = {kernels::to_string(kOp), run<kOp>, cuda::binary<kOp>, cost.direct_elements},
       .doc = kEntries[kIndex].doc,
       .family = "elementwise",
       .inputs = {kEntries[kIndex].a, kEntries[kIndex].b},
@@ -188,7 +189,7 @@ const Operator& number_record() {
       std::string(kEntries[kIndex].doc) + " One operand is x, the other one is the attribute `number`.";
   static const detail::ElementCost cost = detail::element_cost(kOp);
   static const Operator op = {
-      .kernel = {name.c_str(), run_number<kOp>, nullptr, cost.direct_elements},
+      .kernel = {name.c_str(), run_number<kOp>, cuda::binary_number<kOp>, cost.direct_elements},
       .doc = doc.c_str(),
       .family = "scalar",
       .inputs = {"x"},

@@ -1,6 +1,7 @@
 #include "operators/elementwise_unary.h"
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_cost.h"
 #include "operators/elementwise_gradient.h"
@@ -100,7 +101,7 @@ const Operator& record() {
   constexpr UnaryOp kOp = kEntries[kIndex].op;
   static const detail::ElementCost cost = detail::element_cost(kOp);
   static const Operator op = {
-      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, cost.direct_elements},
+      .kernel = {kernels::to_string(kOp), run<kOp>, cuda::unary<kOp>, cost.direct_elements},
       .doc = kEntries[kIndex].doc,
       .family = "elementwise",
       .inputs = {"x"},

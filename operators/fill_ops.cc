@@ -2,8 +2,9 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
-#include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/strided_loop.h"
+#include "ndarray/tensor_copy.h"
+#include "operators/cuda_kernels.h"
 #include "operators/fill_records.h"
 #include "operators/kernels/index_check.h"
 #include "operators/shape_ops.h"
@@ -55,11 +56,11 @@ void run_pad(const KernelArgs& args) {
   const auto before = [&](int d) { return attrs.widths[static_cast<size_t>(2 * d)]; };
   for (int d = 0; d < x.rank(); ++d) inner = inner.narrowed(d, before(d), x.shape[d]);
   if (mode == PadMode::constant) {
-    kernels::fill(out, attrs.value);
-    kernels::copy(inner, x);
+    detail::fill_tensor(args, out, attrs.value);
+    detail::copy_tensor(args, inner, x);
     return;
   }
-  kernels::copy(inner, x);
+  detail::copy_tensor(args, inner, x);
   if (out.numel() == 0) return;
   // One dimension after the other: each plane of the border is a copy of a plane that is already filled.
   for (int d = 0; d < x.rank(); ++d) {
@@ -70,8 +71,8 @@ void run_pad(const KernelArgs& args) {
     for (int64_t i = 0; i < out.shape[d]; ++i) {
       if (i == before(d)) i += n;
       if (i >= out.shape[d]) break;
-      kernels::copy(wide.narrowed(d, i, 1),
-                    wide.narrowed(d, before(d) + pad_source(i - before(d), n, mode), 1));
+      detail::copy_tensor(args, wide.narrowed(d, i, 1),
+                          wide.narrowed(d, before(d) + pad_source(i - before(d), n, mode), 1));
     }
   }
 }
@@ -100,14 +101,14 @@ void run_tile(const KernelArgs& args) {
   }
   Tensor block = out;
   for (int d = 0; d < out.rank(); ++d) block.shape[d] = x.shape[d];
-  kernels::copy(block, x);
+  detail::copy_tensor(args, block, x);
   // Copies the filled part behind itself, which doubles it until the dimension is full.
   for (int d = out.rank() - 1; d >= 0; --d) {
     int64_t done = block.shape[d];
     while (done < out.shape[d]) {
       const int64_t n = std::min(done, out.shape[d] - done);
       block.shape[d] = out.shape[d];
-      kernels::copy(block.narrowed(d, done, n), block.narrowed(d, 0, n));
+      detail::copy_tensor(args, block.narrowed(d, done, n), block.narrowed(d, 0, n));
       done += n;
     }
     block.shape[d] = out.shape[d];
@@ -137,7 +138,7 @@ void run_repeat(const KernelArgs& args) {
   out.strides[axis] *= attrs.count;
   x.shape.insert(axis + 1, attrs.count);
   x.strides.insert(axis + 1, 0);
-  kernels::copy(out, x);
+  detail::copy_tensor(args, out, x);
 }
 
 // roll
@@ -150,12 +151,12 @@ void infer_roll(InferContext& c) {
   c.output(c.shape(0), c.dtype(0));
 }
 
-void roll_into(const Tensor& out, const Tensor& x, const Shape& shifts, int d) {
-  if (d == x.rank()) return kernels::copy(out, x);
+void roll_into(const KernelArgs& args, const Tensor& out, const Tensor& x, const Shape& shifts, int d) {
+  if (d == x.rank()) return detail::copy_tensor(args, out, x);
   const int64_t n = x.shape[d], shift = shifts[d];
-  if (shift == 0) return roll_into(out, x, shifts, d + 1);
-  roll_into(out.narrowed(d, shift, n - shift), x.narrowed(d, 0, n - shift), shifts, d + 1);
-  roll_into(out.narrowed(d, 0, shift), x.narrowed(d, n - shift, shift), shifts, d + 1);
+  if (shift == 0) return roll_into(args, out, x, shifts, d + 1);
+  roll_into(args, out.narrowed(d, shift, n - shift), x.narrowed(d, 0, n - shift), shifts, d + 1);
+  roll_into(args, out.narrowed(d, 0, shift), x.narrowed(d, n - shift, shift), shifts, d + 1);
 }
 
 void run_roll(const KernelArgs& args) {
@@ -168,7 +169,7 @@ void run_roll(const KernelArgs& args) {
     const int64_t n = x.shape[axis];
     shifts[axis] = detail::modulo(shifts[axis] + detail::modulo(attrs.shifts[i], n), n);
   }
-  roll_into(args.out[0], x, shifts, 0);
+  roll_into(args, args.out[0], x, shifts, 0);
 }
 
 // Triangles
@@ -218,21 +219,21 @@ void run_triangle(const KernelArgs& args) {
 }
 
 constexpr Operator kPad = {
-    .kernel = {"pad", run_pad, nullptr, kDirectElements},
+    .kernel = {"pad", run_pad, cuda::also(run_pad), kDirectElements},
     .doc = "Array x with a border added, filled with a constant or with elements of x.",
     .family = "shape",
     .inputs = {"x"},
     .attrs = &kAttrType<PadAttrs>,
     .infer = infer_pad,
     .gradient = detail::gradient_pad};
-constexpr Operator kTile = {.kernel = {"tile", run_tile, nullptr, kDirectElements},
+constexpr Operator kTile = {.kernel = {"tile", run_tile, cuda::also(run_tile), kDirectElements},
                             .doc = "Array x repeated as a whole along each dimension.",
                             .family = "shape",
                             .inputs = {"x"},
                             .attrs = &kAttrType<TileAttrs>,
                             .infer = infer_tile,
                             .gradient = detail::gradient_tile};
-constexpr Operator kRepeat = {.kernel = {"repeat", run_repeat, nullptr, kDirectElements},
+constexpr Operator kRepeat = {.kernel = {"repeat", run_repeat, cuda::also(run_repeat), kDirectElements},
                               .doc = "Array x with each entry along an axis repeated `count` times.",
                               .family = "shape",
                               .inputs = {"x"},
@@ -240,7 +241,7 @@ constexpr Operator kRepeat = {.kernel = {"repeat", run_repeat, nullptr, kDirectE
                               .infer = infer_repeat,
                               .gradient = detail::gradient_repeat};
 constexpr Operator kRoll = {
-    .kernel = {"roll", run_roll, nullptr, kDirectElements},
+    .kernel = {"roll", run_roll, cuda::also(run_roll), kDirectElements},
     .doc =
         "Array x with its elements shifted along axes; elements shifted past the end continue at the start.",
     .family = "shape",
@@ -249,7 +250,7 @@ constexpr Operator kRoll = {
     .infer = infer_roll,
     .gradient = detail::gradient_roll};
 constexpr Operator kTril = {
-    .kernel = {"tril", run_triangle<true>, nullptr, kDirectElements},
+    .kernel = {"tril", run_triangle<true>, cuda::tril, kDirectElements},
     .doc = "Lower triangles of matrices (.., m, n): elements above diagonal k are set to 0.",
     .family = "shape",
     .inputs = {"x"},
@@ -257,7 +258,7 @@ constexpr Operator kTril = {
     .infer = infer_triangle,
     .gradient = detail::gradient_tril};
 constexpr Operator kTriu = {
-    .kernel = {"triu", run_triangle<false>, nullptr, kDirectElements},
+    .kernel = {"triu", run_triangle<false>, cuda::triu, kDirectElements},
     .doc = "Upper triangles of matrices (.., m, n): elements below diagonal k are set to 0.",
     .family = "shape",
     .inputs = {"x"},

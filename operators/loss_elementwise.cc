@@ -3,10 +3,12 @@
 #include <iterator>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/loss.h"
 #include "operators/loss_elementwise_gradient.h"
+#include "operators/loss_plan.h"
 
 namespace mx {
 namespace {
@@ -165,10 +167,19 @@ kernels::ElementwiseLossOptions options_of(const LossCall& call, const Shape& x)
   return {call.parameter, call.each(), call.divisor(x)};
 }
 
+// Variables, because they are null in a build without CUDA, where no kernel has a stream.
+const KernelFn kLossOnGpu = cuda::loss_values, kSlopeOnGpu = cuda::loss_derivatives;
+
+void run_on_gpu(KernelFn kernel, const KernelArgs& args, const LossCall& call, const Shape& x) {
+  const Attrs plan = detail::LossPlanAttrs(call.loss, options_of(call, x));
+  kernel({args.in, args.out, &plan, args.device, args.stream});
+}
+
 template <class A, ElementwiseLoss kLoss>
 void run(const KernelArgs& args) {
   const LossCall call = meaning<kLoss>(args.attr<A>(), "loss");
   const Tensor &x = args.in[0], &target = args.in[1];
+  if (args.stream != nullptr) return run_on_gpu(kLossOnGpu, args, call, x.shape);
   const Tensor weight = args.in.size() > 2 ? args.in[2].broadcast(x.shape) : Tensor{};
   kernels::elementwise_loss(call.loss, args.out[0], x, target, args.in.size() > 2 ? &weight : nullptr,
                             options_of(call, x.shape));
@@ -177,6 +188,7 @@ void run(const KernelArgs& args) {
 void run_backward(const KernelArgs& args) {
   const LossCall call = meaning<ElementwiseLoss::mse>(args.attr<BackwardAttrs>(), "loss");
   const Tensor &x = args.in[1], &target = args.in[2];
+  if (args.stream != nullptr) return run_on_gpu(kSlopeOnGpu, args, call, x.shape);
   const Tensor weight = args.in.size() > 3 ? args.in[3].broadcast(x.shape) : Tensor{};
   kernels::elementwise_loss_backward(call.loss, args.out[0], args.in[0], x, target,
                                      args.in.size() > 3 ? &weight : nullptr, options_of(call, x.shape));
@@ -193,7 +205,7 @@ void gradient_backward(GradientContext& g) {
 
 template <class A, ElementwiseLoss kLoss>
 constexpr Operator record(const char* name, const char* doc) {
-  Operator op{.kernel = {name, run<A, kLoss>, nullptr, kDirectElements},
+  Operator op{.kernel = {name, run<A, kLoss>, cuda::also(run<A, kLoss>), kDirectElements},
               .doc = doc,
               .family = "loss",
               .inputs = {"x", "target"},
@@ -231,7 +243,7 @@ constexpr Operator kHingeEmbedding = record<HingeAttrs, ElementwiseLoss::hinge_e
     "Hinge embedding loss: x where the target is 1, max(0, margin - x) where it is -1.");
 
 constexpr Operator kBackward = {
-    .kernel = {"elementwise_loss_backward", run_backward, nullptr, kDirectElements},
+    .kernel = {"elementwise_loss_backward", run_backward, cuda::also(run_backward), kDirectElements},
     .doc = "Gradient of an elementwise loss with respect to x.",
     .family = "loss",
     .inputs = {"dloss", "x", "target", "pos_weight?"},

@@ -1,12 +1,17 @@
 #include "operators/matmul.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/gemm.h"
 #include "operators/matmul_gradient.h"
+#include "operators/matmul_plan.h"
 #include "operators/temporary.h"
 
 namespace mx {
@@ -19,42 +24,12 @@ using detail::Converted;
 // second thread would not make it faster.
 constexpr int64_t kDirectProducts = 1 << 18;
 
-/// The sizes of a product: batch x (m, k) x (k, n).
-struct Parts {
-  Shape batch;  // the batch dimensions of both, broadcast
-  int64_t m = 1, k = 0, n = 1;
-  bool row = false, column = false;  // row: a is a vector; column: b is a vector
-
-  Shape result() const {
-    Shape shape = batch;
-    if (!row) shape.push_back(m);
-    if (!column) shape.push_back(n);
-    return shape;
-  }
-};
-
-Shape without_matrix(const Shape& shape) {
-  Shape result = shape;
-  result.resize(std::max(shape.rank() - 2, 0));
-  return result;
-}
-
-Parts take_apart(const Shape& a, const Shape& b, const char* op) {
-  MX_CHECK(a.rank() >= 1 && b.rank() >= 1, InvalidArgument, "[", op,
-           "] expected vectors, matrices or stacks of matrices, got shapes ", a, " and ", b);
-  Parts p;
-  p.row = a.rank() == 1;
-  p.column = b.rank() == 1;
-  p.k = a.back();
-  if (!p.row) p.m = a[a.rank() - 2];
-  if (!p.column) p.n = b.back();
-  const int64_t rows = p.column ? b[0] : b[b.rank() - 2];
-  MX_CHECK(p.k == rows, InvalidArgument, "[", op,
-           "] expected the last dimension of the left operand to equal the ", p.column ? "" : "second to ",
-           "last dimension of the right operand, got shapes ", a, " and ", b, " (sizes ", p.k, " and ", rows,
-           ")");
-  if (a.rank() > 2 || b.rank() > 2) p.batch = broadcast_shapes(without_matrix(a), without_matrix(b), op);
-  return p;
+std::atomic<bool>& tf32_flag() {
+  static std::atomic<bool> allowed = [] {
+    const char* const value = std::getenv("MX_TF32");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  return allowed;
 }
 
 // Returns the cost in multiplications. Computed in double, because broadcast operands may have more elements
@@ -66,55 +41,20 @@ int64_t products(DType dtype, double batch, int64_t m, int64_t n, int64_t k) {
 }
 
 void infer_matmul(InferContext& c) {
-  c.output(take_apart(c.shape(0), c.shape(1), c.name()).result(), promote(c.dtype(0), c.dtype(1)));
+  c.output(detail::product_parts(c.shape(0), c.shape(1), c.name()).result(), promote(c.dtype(0), c.dtype(1)));
 }
 
 int64_t work_matmul(const InferContext& c) {
-  const Parts p = take_apart(c.shape(0), c.shape(1), c.name());
+  const detail::ProductParts p = detail::product_parts(c.shape(0), c.shape(1), c.name());
   return products(c.output_dtype(0), static_cast<double>(p.batch.numel()), p.m, p.n, p.k);
 }
 
-/// Returns the strides of an operand over the batch dimensions.
-Strides batch_strides(const Tensor& operand, const Shape& batch) {
-  Strides own = operand.strides;
-  own.resize(std::max(operand.rank() - 2, 0));
-  return broadcast_strides(without_matrix(operand.shape), own, batch);
-}
-
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const kernels::GemmOptions& options = {}) {
-  Parts p = take_apart(a.shape, b.shape, "matmul");
-  const int ra = a.rank(), rb = b.rank();
-  kernels::Matrix left{a.data, p.row ? 0 : a.strides[ra - 2], a.strides[ra - 1]};
-  const kernels::Matrix right{b.data, p.column ? b.strides[0] : b.strides[rb - 2],
-                              p.column ? 1 : b.strides[rb - 1]};
-  // The strides of the result's rows and columns; the result has no such dimension for a vector.
-  int last = out.rank();
-  const int64_t c_col = p.column ? 1 : out.strides[--last];
-  int64_t c_row = p.row ? p.n : out.strides[--last];
-  kernels::BatchDim dims[kMaxRank];
-  size_t count = 0;
-  if (p.batch.rank() > 0) {
-    const Strides as = batch_strides(a, p.batch), bs = batch_strides(b, p.batch);
-    for (int i = 0; i < p.batch.rank(); ++i)
-      if (p.batch[i] != 1) dims[count++] = {p.batch[i], as[i], bs[i], out.strides[i]};
-  }
-  // If the matrices of a stack are contiguous like rows and are multiplied by one matrix, the stack is
-  // treated as one larger matrix.
-  while (count > 0 && !p.row) {
-    const kernels::BatchDim& dim = dims[count - 1];
-    if (p.m == 1) {
-      left.row_stride = dim.a_stride;
-      c_row = dim.c_stride;
-    }
-    const bool follow = p.m == 1 || (dim.a_stride == p.m * left.row_stride && dim.c_stride == p.m * c_row);
-    if (dim.b_stride != 0 || !follow) break;
-    p.m *= dim.size;
-    --count;
-  }
-  if (count == 0) {
-    kernels::gemm(out.dtype, p.m, p.n, p.k, left, right, out.data, c_row, c_col, options);
+  const detail::ProductPlan p = detail::plan_product(out, a, b);
+  if (p.dim_count == 0) {
+    kernels::gemm(out.dtype, p.m, p.n, p.k, p.a, p.b, p.c, p.c_row_stride, p.c_col_stride, options);
   } else {
-    kernels::gemm_batched(out.dtype, {dims, count}, p.m, p.n, p.k, left, right, out.data, c_row, c_col,
+    kernels::gemm_batched(out.dtype, p.batch(), p.m, p.n, p.k, p.a, p.b, p.c, p.c_row_stride, p.c_col_stride,
                           options);
   }
 }
@@ -188,7 +128,7 @@ void run_addmm(const KernelArgs& args) {
 }
 
 constexpr Operator kMatmul = {
-    .kernel = {"matmul", run_matmul, nullptr, kDirectProducts},
+    .kernel = {"matmul", run_matmul, cuda::matmul, kDirectProducts},
     .doc =
         "Matrix product of a (.., m, k) and b (.., k, n): shape (.., m, n). Leading dimensions broadcast; "
         "vectors are treated as in NumPy.",
@@ -201,7 +141,7 @@ constexpr Operator kMatmul = {
 };
 
 constexpr Operator kDot = {
-    .kernel = {"dot", run_matmul, nullptr, kDirectProducts},
+    .kernel = {"dot", run_matmul, cuda::dot, kDirectProducts},
     .doc = "Inner product of two vectors of the same length.",
     .family = "matmul",
     .inputs = {"a", "b"},
@@ -212,7 +152,7 @@ constexpr Operator kDot = {
 };
 
 constexpr Operator kLinear = {
-    .kernel = {"linear", run_linear, nullptr, kDirectProducts},
+    .kernel = {"linear", run_linear, cuda::linear, kDirectProducts},
     .doc =
         "Affine map: x (.., in) times the transpose of weight (out, in), plus bias (out,), gives (.., out).",
     .family = "matmul",
@@ -224,7 +164,7 @@ constexpr Operator kLinear = {
 };
 
 constexpr Operator kAddmm = {
-    .kernel = {"addmm", run_addmm, nullptr, kDirectProducts},
+    .kernel = {"addmm", run_addmm, cuda::addmm, kDirectProducts},
     .doc = "Sum beta * c + alpha * matmul(a, b) for matrices a (m, k) and b (k, n); c broadcasts to (m, n).",
     .family = "matmul",
     .inputs = {"c", "a", "b"},
@@ -255,6 +195,9 @@ NDArray outer(const Arg& a, const NDArray& b) {
   checked_numel({a.array.numel(), b.numel()}, size_of(dtype), "outer");
   return mul({a.array.expand_dims(1), a.where}, b.expand_dims(0));
 }
+void set_tf32(bool allowed) { tf32_flag().store(allowed, std::memory_order_relaxed); }
+bool tf32() { return tf32_flag().load(std::memory_order_relaxed); }
+
 NDArray addmm(const Arg& c, const NDArray& a, const NDArray& b, RealArg alpha, RealArg beta) {
   return call(kAddmm, AddmmAttrs{alpha, beta}, c, a, b);
 }

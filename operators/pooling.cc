@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/kernels/pooling.h"
@@ -201,7 +202,7 @@ void gradient_adaptive_avg_pool_backward(GradientContext& g) {
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kMaxPool = {
-    .kernel = {"max_pool", run_max_pool, nullptr, kDirectElements, false},
+    .kernel = {"max_pool", run_max_pool, cuda::max_pool, kDirectElements, false},
     .doc =
         "The largest element of each window of x (images, channels, spatial..), and its position in the "
         "plane.",
@@ -216,7 +217,7 @@ constexpr Operator kMaxPool = {
 };
 
 constexpr Operator kMaxPoolBackward = {
-    .kernel = {"max_pool_backward", run_max_pool_backward, nullptr, kDirectElements},
+    .kernel = {"max_pool_backward", run_max_pool_backward, cuda::max_pool_backward, kDirectElements},
     .doc = "Zeros of other spatial sizes, with each element of dy added at its index in the plane.",
     .family = "pooling",
     .inputs = {"dy", "indices"},
@@ -229,7 +230,7 @@ constexpr Operator kMaxPoolBackward = {
 };
 
 constexpr Operator kAdaptiveMaxPool = {
-    .kernel = {"adaptive_max_pool", run_adaptive_max_pool, nullptr, kDirectElements, false},
+    .kernel = {"adaptive_max_pool", run_adaptive_max_pool, cuda::adaptive_max_pool, kDirectElements, false},
     .doc = "The largest element of each of `size` windows that cover x, and its position in the plane.",
     .family = "pooling",
     .inputs = {"x"},
@@ -242,7 +243,7 @@ constexpr Operator kAdaptiveMaxPool = {
 };
 
 constexpr Operator kAvgPool = {
-    .kernel = {"avg_pool", run_avg_pool, nullptr, kDirectElements},
+    .kernel = {"avg_pool", run_avg_pool, cuda::avg_pool, kDirectElements},
     .doc = "The mean of each window of x (images, channels, spatial..).",
     .family = "pooling",
     .inputs = {"x"},
@@ -253,7 +254,7 @@ constexpr Operator kAvgPool = {
 };
 
 constexpr Operator kAvgPoolBackward = {
-    .kernel = {"avg_pool_backward", run_avg_pool_backward, nullptr, kDirectElements},
+    .kernel = {"avg_pool_backward", run_avg_pool_backward, cuda::avg_pool_backward, kDirectElements},
     .doc = "Gradient of avg_pool with respect to its input.",
     .family = "pooling",
     .inputs = {"dy"},
@@ -265,7 +266,7 @@ constexpr Operator kAvgPoolBackward = {
 };
 
 constexpr Operator kAdaptiveAvgPool = {
-    .kernel = {"adaptive_avg_pool", run_adaptive_avg_pool, nullptr, kDirectElements},
+    .kernel = {"adaptive_avg_pool", run_adaptive_avg_pool, cuda::adaptive_avg_pool, kDirectElements},
     .doc = "The mean of each of `size` windows that cover x.",
     .family = "pooling",
     .inputs = {"x"},
@@ -276,7 +277,8 @@ constexpr Operator kAdaptiveAvgPool = {
 };
 
 constexpr Operator kAdaptiveAvgPoolBackward = {
-    .kernel = {"adaptive_avg_pool_backward", run_adaptive_avg_pool_backward, nullptr, kDirectElements},
+    .kernel = {"adaptive_avg_pool_backward", run_adaptive_avg_pool_backward, cuda::adaptive_avg_pool_backward,
+               kDirectElements},
     .doc = "Gradient of adaptive_avg_pool with respect to its input, which has spatial sizes `size`.",
     .family = "pooling",
     .inputs = {"dy"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "operators/pool_interval.h"
 
 namespace mx::detail {
 namespace {
@@ -43,13 +44,10 @@ kernels::PoolWindows PoolSizes::list(const Shape& shape, bool count_padding) con
     axis.gap = gap;
     const int64_t count = windows("pool", a, size);
     for (int64_t o = 0; o < count; ++o) {
-      const int64_t start = o * step(a) - pad;
-      const int64_t before = start < 0 ? (-start + gap - 1) / gap : 0;
-      const int64_t inside = size > start ? (size - start + gap - 1) / gap : 0;
-      const int64_t elements = std::max<int64_t>(0, std::min(k, inside) - before);
-      axis.first.push_back(elements > 0 ? start + before * gap : 0);
-      axis.count.push_back(elements);
-      axis.divisor.push_back(count_padding ? std::min(start + k, size + pad) - start : elements);
+      const PoolInterval window = pool_interval(o, step(a), pad, gap, k, size, count_padding);
+      axis.first.push_back(window.first);
+      axis.count.push_back(window.count);
+      axis.divisor.push_back(window.divisor);
     }
     w.axes[static_cast<size_t>(3 - axes + a)] = std::move(axis);
   }
@@ -64,13 +62,10 @@ kernels::PoolWindows adaptive_windows(const Shape& from, const Shape& to) {
     const int64_t size = from[2 + a], count = to[2 + a];
     kernels::PoolAxis axis;
     for (int64_t o = 0; o < count; ++o) {
-      // o * size / count without the product, which could overflow.
-      const int64_t whole = size / count, rest = size % count;
-      const int64_t first = o * whole + o * rest / count,
-                    end = (o + 1) * whole + ((o + 1) * rest + count - 1) / count;
-      axis.first.push_back(first);
-      axis.count.push_back(end - first);
-      axis.divisor.push_back(end - first);
+      const PoolInterval window = adaptive_interval(o, size, count);
+      axis.first.push_back(window.first);
+      axis.count.push_back(window.count);
+      axis.divisor.push_back(window.divisor);
     }
     w.axes[static_cast<size_t>(3 - axes + a)] = std::move(axis);
   }

@@ -2,6 +2,7 @@
 #include "operators/random.h"
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/binary.h"
 #include "operators/kernels/random.h"
@@ -180,8 +181,8 @@ void run_dropout(const KernelArgs& args) {
 }
 
 template <Fill kFill>
-constexpr Operator fill_record(const char* name, const char* doc, int64_t direct) {
-  return {.kernel = {name, run_fill<kFill>, nullptr, direct},
+constexpr Operator fill_record(const char* name, const char* doc, int64_t direct, KernelFn on_gpu = nullptr) {
+  return {.kernel = {name, run_fill<kFill>, on_gpu, direct},
           .doc = doc,
           .family = "random",
           .inputs = {"key"},
@@ -192,7 +193,7 @@ constexpr Operator fill_record(const char* name, const char* doc, int64_t direct
 
 }  // namespace
 
-constexpr Operator kRandomKey = {.kernel = {"random_key", run_key, nullptr, kDirectElements},
+constexpr Operator kRandomKey = {.kernel = {"random_key", run_key, cuda::random_key, kDirectElements},
                                  .doc =
                                      "Reserves `count` positions of a generator's stream and advances the "
                                      "generator's state. The key holds the seed and the first position.",
@@ -204,14 +205,16 @@ constexpr Operator kRandomKey = {.kernel = {"random_key", run_key, nullptr, kDir
                                  .dtypes = {i64},
                                  .updates = 1,
                                  .random = true};
-constexpr Operator kUniform =
-    fill_record<fill_uniform>("uniform", "Uniformly distributed numbers in [a, b).", kDirectElements);
-constexpr Operator kNormal = fill_record<fill_normal>(
-    "normal", "Normally distributed numbers with mean a and standard deviation b.", kDirectSlow);
+constexpr Operator kUniform = fill_record<fill_uniform>("uniform", "Uniformly distributed numbers in [a, b).",
+                                                        kDirectElements, cuda::uniform);
+constexpr Operator kNormal =
+    fill_record<fill_normal>("normal", "Normally distributed numbers with mean a and standard deviation b.",
+                             kDirectSlow, cuda::normal);
 constexpr Operator kBernoulli = fill_record<fill_bernoulli>(
-    "bernoulli", "Bernoulli samples: 1 with probability a, else 0.", kDirectElements);
+    "bernoulli", "Bernoulli samples: 1 with probability a, else 0.", kDirectElements, cuda::bernoulli);
 constexpr Operator kExponential = fill_record<fill_exponential>(
-    "exponential", "Exponentially distributed numbers with rate a (mean 1 / a).", kDirectSlow);
+    "exponential", "Exponentially distributed numbers with rate a (mean 1 / a).", kDirectSlow,
+    cuda::exponential);
 constexpr Operator kGamma = fill_record<fill_gamma>(
     "gamma", "Gamma-distributed numbers with shape parameter a and scale b.", kDirectSlow);
 constexpr Operator kPoisson =
@@ -219,7 +222,7 @@ constexpr Operator kPoisson =
 constexpr Operator kBinomial = fill_record<fill_binomial>(
     "binomial", "Binomially distributed numbers: successes in a trials with success probability b.",
     kDirectSlow);
-constexpr Operator kRandint = {.kernel = {"randint", run_randint, nullptr, kDirectElements},
+constexpr Operator kRandint = {.kernel = {"randint", run_randint, cuda::randint, kDirectElements},
                                .doc = "Uniformly distributed integers in [low, high).",
                                .family = "random",
                                .inputs = {"key"},
@@ -227,7 +230,7 @@ constexpr Operator kRandint = {.kernel = {"randint", run_randint, nullptr, kDire
                                .infer = infer_randint,
                                .dtypes = {i64}};
 constexpr Operator kBernoulliOf = {
-    .kernel = {"bernoulli_of", run_bernoulli_of, nullptr, kDirectElements},
+    .kernel = {"bernoulli_of", run_bernoulli_of, cuda::bernoulli_of, kDirectElements},
     .doc = "Bernoulli samples with one probability per element: 1 with that probability, else 0.",
     .family = "random",
     .inputs = {"probability", "key"},
@@ -253,7 +256,7 @@ constexpr Operator kCategorical = {
     .attrs = &kAttrType<CategoricalAttrs>,
     .infer = infer_categorical,
     .dtypes = {f32, f64, f16, bf16}};
-constexpr Operator kDropout = {.kernel = {"dropout", run_dropout, nullptr, kDirectElements},
+constexpr Operator kDropout = {.kernel = {"dropout", run_dropout, cuda::dropout, kDirectElements},
                                .doc =
                                    "Dropout: each element of x is set to 0 with probability p, and divided "
                                    "by 1 - p otherwise. The mask is true for the elements that were kept.",

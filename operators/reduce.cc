@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/copy.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/binary.h"
 #include "operators/kernels/reduce.h"
@@ -186,13 +187,42 @@ int64_t work_norm(const InferContext& c) {
   return plain ? n : n > INT64_MAX / 64 ? INT64_MAX : n * 64;
 }
 
+constexpr KernelFn cuda_kernel(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return cuda::sum;
+    case ReduceOp::prod:
+      return cuda::prod;
+    case ReduceOp::mean:
+      return cuda::mean;
+    case ReduceOp::max:
+      return cuda::max;
+    case ReduceOp::min:
+      return cuda::min;
+    case ReduceOp::argmax:
+      return cuda::argmax;
+    case ReduceOp::argmin:
+      return cuda::argmin;
+    case ReduceOp::any:
+      return cuda::any;
+    case ReduceOp::all:
+      return cuda::all;
+    case ReduceOp::count_nonzero:
+      return cuda::count_nonzero;
+    case ReduceOp::logsumexp:
+      return cuda::logsumexp;
+    default:
+      return nullptr;
+  }
+}
+
 template <size_t kIndex>
 const Operator& record() {
   constexpr ReduceOp kOp = kEntries[kIndex].op;
   constexpr bool kTotal = totals(kOp);
   using Attrs = std::conditional_t<kTotal, TotalAttrs, ReduceAttrs>;
   static const Operator op = {
-      .kernel = {kernels::to_string(kOp), kTotal ? run_total<kOp> : run<kOp>, nullptr,
+      .kernel = {kernels::to_string(kOp), kTotal ? run_total<kOp> : run<kOp>, cuda_kernel(kOp),
                  kOp == ReduceOp::logsumexp ? kDirectSlow : kDirectSimple},
       .doc = kEntries[kIndex].doc,
       .family = "reduction",
@@ -206,7 +236,7 @@ const Operator& record() {
 }
 
 constexpr Operator kVar = {
-    .kernel = {"var", run_variance<ReduceOp::var>, nullptr, kDirectSlow},
+    .kernel = {"var", run_variance<ReduceOp::var>, cuda::var, kDirectSlow},
     .doc = "Variance: the sum of squared deviations from the mean, divided by max(0, count - correction).",
     .family = "reduction",
     .inputs = {"x"},
@@ -217,7 +247,7 @@ constexpr Operator kVar = {
 };
 
 constexpr Operator kStddev = {
-    .kernel = {"stddev", run_variance<ReduceOp::std>, nullptr, kDirectSlow},
+    .kernel = {"stddev", run_variance<ReduceOp::std>, cuda::stddev, kDirectSlow},
     .doc = "Standard deviation: the square root of var.",
     .family = "reduction",
     .inputs = {"x"},
@@ -228,7 +258,7 @@ constexpr Operator kStddev = {
 };
 
 constexpr Operator kNorm = {
-    .kernel = {"norm", run_norm, nullptr, kDirectSlow},
+    .kernel = {"norm", run_norm, cuda::norm, kDirectSlow},
     .doc = "Vector norm of order p, (sum |x|^p)^(1/p).",
     .family = "reduction",
     .inputs = {"x"},

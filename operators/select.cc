@@ -5,13 +5,19 @@
 #include <optional>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/kernels/binary.h"
 #include "operators/kernels/element.h"
 #include "operators/kernels/tables.h"
+#include "operators/select_attrs.h"
 
 namespace mx {
+
+using detail::ClampNumbers;
+using detail::WhereNumbers;
+
 namespace {
 
 constexpr int64_t kDirectElements = 1024;
@@ -62,26 +68,6 @@ void set_clamp_gradients(GradientContext& g, const Operand& low, size_t low_inpu
 void gradient_clamp(GradientContext& g) { set_clamp_gradients(g, g.input(1), 1, g.input(2), 2); }
 
 // The forms with numbers.
-
-/// A number that is not set is an array among the inputs.
-struct WhereNumbers {
-  std::optional<Scalar> a, b;
-  template <class V>
-  static void fields(V&& v) {
-    v("a", &WhereNumbers::a, "the number used where the condition is not zero; none: the elements of x");
-    v("b", &WhereNumbers::b, "the number used elsewhere; none: the elements of x");
-  }
-};
-
-/// A limit that is not set is the array `limit` if there is one, else there is no such limit.
-struct ClampNumbers {
-  std::optional<Scalar> low, high;
-  template <class V>
-  static void fields(V&& v) {
-    v("low", &ClampNumbers::low, "the lower limit; none: `limit`");
-    v("high", &ClampNumbers::high, "the upper limit; none: `limit`");
-  }
-};
 
 NDArray clamped(const Arg& x, const ClampNumbers& limits);
 
@@ -159,7 +145,7 @@ void gradient_clamp_numbers(GradientContext& g) {
 }
 
 constexpr Operator kWhereNumbers = {
-    .kernel = {"where_scalar", run_where_numbers, nullptr, kDirectElements},
+    .kernel = {"where_scalar", run_where_numbers, cuda::where_scalar, kDirectElements},
     .doc = "Selection as by where, with a number in place of a, of b, or of both.",
     .family = "select",
     .inputs = {"condition", "x?"},
@@ -172,7 +158,7 @@ constexpr Operator kWhereNumbers = {
 };
 
 constexpr Operator kClampNumbers = {
-    .kernel = {"clamp_scalar", run_clamp_numbers, nullptr, kDirectElements},
+    .kernel = {"clamp_scalar", run_clamp_numbers, cuda::clamp_scalar, kDirectElements},
     .doc =
         "Elements of x limited to a range, min(max(x, low), high), where a limit is a number or the array "
         "`limit`; NaN if one of the three is NaN.",
@@ -187,7 +173,7 @@ constexpr Operator kClampNumbers = {
 };
 
 constexpr Operator kWhere = {
-    .kernel = {"where", run_where, nullptr, kDirectElements},
+    .kernel = {"where", run_where, cuda::where, kDirectElements},
     .doc = "Elements of a where the condition is not zero, elements of b elsewhere.",
     .family = "select",
     .inputs = {"condition", "a", "b"},
@@ -199,7 +185,7 @@ constexpr Operator kWhere = {
 };
 
 constexpr Operator kClamp = {
-    .kernel = {"clamp", run_clamp, nullptr, kDirectElements},
+    .kernel = {"clamp", run_clamp, cuda::clamp, kDirectElements},
     .doc =
         "Elements of x limited to the range from low to high, min(max(x, low), high); NaN if one of the "
         "three is NaN.",

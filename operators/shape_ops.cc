@@ -6,7 +6,8 @@
 #include <numeric>
 
 #include "engine/base/check.h"
-#include "ndarray/kernels/copy.h"
+#include "ndarray/cuda_kernels.h"
+#include "ndarray/tensor_copy.h"
 #include "operators/indexing.h"
 
 namespace mx {
@@ -54,7 +55,7 @@ void run_concat(const KernelArgs& args) {
   const int axis = normalize_axis(args.attr<AxisAttrs>().axis, out.rank(), "concat");
   int64_t first = 0;
   for (const Tensor& x : args.in) {
-    kernels::copy(out.narrowed(axis, first, x.shape[axis]), x);
+    detail::copy_tensor(args, out.narrowed(axis, first, x.shape[axis]), x);
     first += x.shape[axis];
   }
 }
@@ -95,7 +96,7 @@ void run_split(const KernelArgs& args) {
   const int axis = normalize_axis(args.attr<SplitAttrs>().axis, args.in[0].rank(), "split");
   int64_t first = 0;
   for (const Tensor& out : args.out) {
-    kernels::copy(out, args.in[0].narrowed(axis, first, out.shape[axis]));
+    detail::copy_tensor(args, out, args.in[0].narrowed(axis, first, out.shape[axis]));
     first += out.shape[axis];
   }
 }
@@ -106,7 +107,7 @@ void gradient_split(GradientContext& g) {
   g.set(0, concat(heads, g.attr<SplitAttrs>().axis));
 }
 
-constexpr Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectElements},
+constexpr Operator kConcat = {.kernel = {"concat", run_concat, cuda::also(run_concat), kDirectElements},
                               .doc = "Arrays joined along an existing axis; all other dimensions are equal.",
                               .family = "shape",
                               .inputs = {"x", "more..."},
@@ -114,7 +115,7 @@ constexpr Operator kConcat = {.kernel = {"concat", run_concat, nullptr, kDirectE
                               .infer = infer_concat,
                               .gradient = gradient_concat,
                               .work = work_concat};
-constexpr Operator kSplit = {.kernel = {"split", run_split, nullptr, kDirectElements},
+constexpr Operator kSplit = {.kernel = {"split", run_split, cuda::also(run_split), kDirectElements},
                              .doc = "Consecutive pieces of x along an axis.",
                              .family = "shape",
                              .inputs = {"x"},

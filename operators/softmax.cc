@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/kernels/softmax.h"
@@ -64,7 +65,7 @@ void gradient_log_softmax_backward(GradientContext& g) {
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kSoftmax = {
-    .kernel = {"softmax", run<kernels::softmax>, nullptr, kDirectElements},
+    .kernel = {"softmax", run<kernels::softmax>, cuda::softmax, kDirectElements},
     .doc = "Softmax along an axis, exp(x) / sum(exp(x)).",
     .family = "softmax",
     .inputs = {"x"},
@@ -77,7 +78,7 @@ constexpr Operator kSoftmax = {
 };
 
 constexpr Operator kLogSoftmax = {
-    .kernel = {"log_softmax", run<kernels::log_softmax>, nullptr, kDirectElements},
+    .kernel = {"log_softmax", run<kernels::log_softmax>, cuda::log_softmax, kDirectElements},
     .doc = "Logarithm of softmax along an axis, x - log(sum(exp(x))).",
     .family = "softmax",
     .inputs = {"x"},
@@ -90,7 +91,7 @@ constexpr Operator kLogSoftmax = {
 };
 
 constexpr Operator kSoftmaxBackward = {
-    .kernel = {"softmax_backward", run_backward<kernels::softmax_backward>, nullptr, kDirectElements},
+    .kernel = {"softmax_backward", run_backward<kernels::softmax_backward>, cuda::softmax_backward, kDirectElements},
     .doc = "Gradient of softmax with respect to its input, from the output y: y * (dy - sum(dy * y)).",
     .family = "softmax",
     .inputs = {"dy", "y"},
@@ -104,7 +105,7 @@ constexpr Operator kSoftmaxBackward = {
 };
 
 constexpr Operator kLogSoftmaxBackward = {
-    .kernel = {"log_softmax_backward", run_backward<kernels::log_softmax_backward>, nullptr, kDirectElements},
+    .kernel = {"log_softmax_backward", run_backward<kernels::log_softmax_backward>, cuda::log_softmax_backward, kDirectElements},
     .doc = "Gradient of log_softmax with respect to its input, from the output y: dy - exp(y) * sum(dy).",
     .family = "softmax",
     .inputs = {"dy", "y"},

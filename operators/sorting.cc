@@ -4,54 +4,21 @@
 #include <cstring>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/indexing.h"
 #include "operators/kernels/select_rank.h"
 #include "operators/kernels/sort.h"
+#include "operators/sorting_attrs.h"
 
 namespace mx {
 namespace {
 
+using detail::PartitionAttrs;
+using detail::SearchAttrs;
+using detail::SortAttrs;
+using detail::TopKAttrs;
+
 constexpr int64_t kDirectElements = 64;
-
-struct SortAttrs {
-  int64_t axis = -1;
-  bool descending = false;
-  template <class V>
-  static void fields(V&& v) {
-    v("axis", &SortAttrs::axis, "the dimension to sort along");
-    v("descending", &SortAttrs::descending, "true: the largest element first");
-  }
-};
-
-struct TopKAttrs {
-  int64_t k = 1;
-  int64_t axis = -1;
-  bool largest = true;
-  template <class V>
-  static void fields(V&& v) {
-    v("k", &TopKAttrs::k, "the number of elements to return");
-    v("axis", &TopKAttrs::axis, "the dimension to search along");
-    v("largest", &TopKAttrs::largest, "true: the largest elements; false: the smallest");
-  }
-};
-
-struct PartitionAttrs {
-  int64_t kth = 0;
-  int64_t axis = -1;
-  template <class V>
-  static void fields(V&& v) {
-    v("kth", &PartitionAttrs::kth, "the place whose element divides the others; from the end if negative");
-    v("axis", &PartitionAttrs::axis, "the dimension that is divided");
-  }
-};
-
-struct SearchAttrs {
-  bool behind = false;
-  template <class V>
-  static void fields(V&& v) {
-    v("behind", &SearchAttrs::behind, "true: after equal elements; false: before them");
-  }
-};
 
 /// Returns the axis of an operator that treats an array of rank 0 as one element along axis 0.
 int sorted_axis(int64_t axis, const Shape& shape, const char* op) {
@@ -197,7 +164,7 @@ void run_searchsorted(const KernelArgs& args) {
 
 int64_t work_searchsorted(const InferContext& c) { return c.shape(1).numel(); }
 
-constexpr Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElements},
+constexpr Operator kSort = {.kernel = {"sort", run_sort, cuda::sort, kDirectElements},
                             .doc = "Elements of x sorted along an axis. Sorting is stable, and NaN is last.",
                             .family = "sorting",
                             .inputs = {"x"},
@@ -206,14 +173,14 @@ constexpr Operator kSort = {.kernel = {"sort", run_sort, nullptr, kDirectElement
                             .gradient = gradient_sort,
                             .gradient_uses = {.inputs = 1}};
 constexpr Operator kArgsort = {
-    .kernel = {"argsort", run_argsort, nullptr, kDirectElements},
+    .kernel = {"argsort", run_argsort, cuda::argsort, kDirectElements},
     .doc = "Indices that sort x along an axis. Sorting is stable, and NaN is last.",
     .family = "sorting",
     .inputs = {"x"},
     .attrs = &kAttrType<SortAttrs>,
     .infer = infer_argsort};
 constexpr Operator kArgpartition = {
-    .kernel = {"argpartition", run_argpartition, nullptr, kDirectElements},
+    .kernel = {"argpartition", run_argpartition, cuda::argpartition, kDirectElements},
     .doc =
         "Indices along an axis that put the element of rank `kth` in its sorted position, with the smaller "
         "elements before it and the larger ones after it.",
@@ -222,14 +189,14 @@ constexpr Operator kArgpartition = {
     .attrs = &kAttrType<PartitionAttrs>,
     .infer = infer_argpartition};
 constexpr Operator kArgselect = {
-    .kernel = {"argselect", run_argselect, nullptr, kDirectElements},
+    .kernel = {"argselect", run_argselect, cuda::argselect, kDirectElements},
     .doc =
         "Indices along the last axis of the elements whose ranks in the sorted order are given by `places`.",
     .family = "sorting",
     .inputs = {"x", "places"},
     .infer = infer_argselect};
 constexpr Operator kTopK = {
-    .kernel = {"topk", run_topk, nullptr, kDirectElements},
+    .kernel = {"topk", run_topk, cuda::topk, kDirectElements},
     .doc = "The k largest or smallest elements along an axis, in order, and their indices.",
     .family = "sorting",
     .inputs = {"x"},
@@ -239,7 +206,7 @@ constexpr Operator kTopK = {
     .gradient = gradient_topk,
     .gradient_uses = {.outputs = 2}};
 constexpr Operator kUnique = {
-    .kernel = {"unique", run_unique, nullptr, kDirectElements, false},
+    .kernel = {"unique", run_unique, cuda::unique, kDirectElements, false},
     .doc =
         "Distinct elements in ascending order, the index of the first occurrence of each, for each element "
         "of x the index of its value, and the number of occurrences. Only the first `size` elements of "
@@ -249,7 +216,7 @@ constexpr Operator kUnique = {
     .outputs = {"values", "first", "inverse", "counts", "size"},
     .infer = infer_unique};
 constexpr Operator kSearchsorted = {
-    .kernel = {"searchsorted", run_searchsorted, nullptr, kDirectElements},
+    .kernel = {"searchsorted", run_searchsorted, cuda::searchsorted, kDirectElements},
     .doc =
         "Positions at which `values` can be inserted into the ascending array `sorted` (n,) so that it stays "
         "sorted: i64 of the shape of `values`.",

@@ -10,7 +10,9 @@
 #include "ndarray/copy.h"
 #include "ndarray/launch.h"
 #include "operators/kernels/update.h"
+#include "optim/cuda_kernels.h"
 #include "optim/detail/problems.h"
+#include "optim/detail/update_call.h"
 
 namespace mx::optim {
 
@@ -23,86 +25,34 @@ namespace {
 // A call of up to this many elements takes about 2 us.
 constexpr int64_t kDirectElements = 1024;
 
-/// Describes the order of a call's tensors; the flags tell which of those with a `?` are present.
-///   in = gradients, learning rate, step?, scale?, skip?
-///   out = parameters, each state, copies?, counts?
-template <class Rule>
-struct UpdateAttrs {
-  Rule rule;
-  bool step = false, scale = false, skip = false, copies = false, counts = false;
-  std::vector<int64_t> rows = {};  // index in counts of each parameter; empty: entry i is that of parameter i
-  template <class V>
-  static void fields(V&&) {}
-};
-
-struct Call {
-  kernels::UpdateLists lists;
-  std::vector<std::span<const Tensor>> states;
-  kernels::UpdateCommon common;
-  const Tensor* step = nullptr;
-};
-
-template <class Rule>
-Call unpack(const KernelArgs& args) {
-  const auto& attrs = args.attr<UpdateAttrs<Rule>>();
-  const size_t n = args.in.size() - 1 - attrs.step - attrs.scale - attrs.skip;
-  Call call;
-  call.lists = {args.out.first(n), args.in.first(n)};
-  const Tensor* number = args.in.data() + n;
-  call.common.learning_rate = *number++;
-  if (attrs.step) call.step = number++;
-  if (attrs.scale) call.common.scale = number++;
-  if (attrs.skip) call.common.skip = number;
-  call.common.clip = attrs.rule.clip;
-  call.common.weight_decay = attrs.rule.weight_decay;
-  std::span<const Tensor> out = args.out.subspan(n);
-  if (attrs.counts) {
-    call.common.counts = &out.back();
-    call.common.rows = attrs.rows;
-    out = out.first(out.size() - 1);
-  }
-  if (attrs.copies) {
-    call.lists.copies = out.last(n);
-    out = out.first(out.size() - n);
-  }
-  for (; !out.empty(); out = out.subspan(n)) call.states.push_back(out.first(n));
-  return call;
-}
-
 void run_sgd(const KernelArgs& args) {
-  const auto& rule = args.attr<UpdateAttrs<SgdRule>>().rule;
-  const Call call = unpack<SgdRule>(args);
+  const auto& rule = args.attr<detail::UpdateAttrs<SgdRule>>().rule;
+  const detail::UpdateCall call = detail::unpack<SgdRule>(args);
   kernels::sgd_update(call.lists, call.states.empty() ? std::span<const Tensor>() : call.states[0],
                       call.common,
                       {rule.momentum, rule.dampening, rule.nesterov, rule.ema, call.step, rule.maximize});
 }
-const Kernel kSgd = {"sgd_update", run_sgd, nullptr, kDirectElements};
+const Kernel kSgd = {"sgd_update", run_sgd, cuda::update_by_sgd, kDirectElements};
 
 void run_adam(const KernelArgs& args) {
-  const auto& rule = args.attr<UpdateAttrs<AdamRule>>().rule;
-  const Call call = unpack<AdamRule>(args);
+  const auto& rule = args.attr<detail::UpdateAttrs<AdamRule>>().rule;
+  const detail::UpdateCall call = detail::unpack<AdamRule>(args);
   kernels::adam_update(
       call.lists, call.states[0], call.states[1], call.common,
       {rule.beta1, rule.beta2, rule.eps, rule.decoupled, rule.bias_correction, call.step, rule.maximize},
       rule.amsgrad ? call.states[2] : std::span<const Tensor>());
 }
-const Kernel kAdam = {"adam_update", run_adam, nullptr, kDirectElements};
-
-struct OtherRule {
-  UpdateRule rule;
-  double weight_decay, clip;
-  bool maximize;
-};
+const Kernel kAdam = {"adam_update", run_adam, cuda::update_by_adam, kDirectElements};
 
 void run_other(const KernelArgs& args) {
-  const OtherRule& rule = args.attr<UpdateAttrs<OtherRule>>().rule;
-  const Call call = unpack<OtherRule>(args);
+  const detail::OtherRule& rule = args.attr<detail::UpdateAttrs<detail::OtherRule>>().rule;
+  const detail::UpdateCall call = detail::unpack<detail::OtherRule>(args);
   kernels::rule_update(call.lists, call.states, call.common, rule.rule, {rule.maximize, call.step});
 }
 /// Each rule has its own kernel, so that a trace shows the rule's name.
 template <class Rule>
 const Kernel& kernel_of(const Rule&) {
-  static constexpr Kernel kernel = {Rule::kName, run_other, nullptr, kDirectElements};
+  static constexpr Kernel kernel = {Rule::kName, run_other, cuda::update_by_rule, kDirectElements};
   return kernel;
 }
 
@@ -222,7 +172,7 @@ void update(const Kernel& kernel, const UpdateArrays& arrays, const UpdateState&
     group->second.push_back(i);
   }
   for (const auto& [context, members] : groups) {
-    UpdateAttrs<Rule> call{rule};
+    detail::UpdateAttrs<Rule> call{rule};
     std::vector<NDArray> held;  // keeps the inputs alive until the launch
     std::vector<ArrayImpl*> in, out;
     const auto add = [&](NDArray array) {
@@ -266,17 +216,12 @@ void update(const Kernel& kernel, const UpdateArrays& arrays, const UpdateState&
 }
 
 void run_norm(const KernelArgs& args) { kernels::total_norm(args.out[0], args.in); }
-const Kernel kNorm = {"global_norm", run_norm, nullptr, kDirectElements};
+const Kernel kNorm = {"global_norm", run_norm, cuda::global_norm, kDirectElements};
 
-struct ClipAttrs {
-  double max_norm = 1;
-  template <class V>
-  static void fields(V&&) {}
-};
 void run_clip(const KernelArgs& args) {
-  kernels::clip_scale(args.out[0], args.in[0], args.attr<ClipAttrs>().max_norm);
+  kernels::clip_scale(args.out[0], args.in[0], args.attr<detail::ClipAttrs>().max_norm);
 }
-const Kernel kClip = {"clip_scale", run_clip, nullptr, kDirectElements};
+const Kernel kClip = {"clip_scale", run_clip, cuda::clip_scale, kDirectElements};
 
 NDArray launch_scalar(const Kernel& kernel, const Attrs* attrs, const std::vector<NDArray>& inputs,
                       DType type, std::source_location where) {
@@ -320,7 +265,7 @@ void rule_update(const UpdateArrays& arrays, const UpdateState& state, const Upd
       [&](const auto& own) {
         check(own.kName, arrays, state, own.states(), numbers, own.kNeedsStep, where);
         update(kernel_of(own), arrays, state, numbers,
-               OtherRule{own, gradient.weight_decay, gradient.clip, gradient.maximize}, where);
+               detail::OtherRule{own, gradient.weight_decay, gradient.clip, gradient.maximize}, where);
       },
       rule);
 }
@@ -354,7 +299,7 @@ NDArray clip_scale(const NDArray& norm, double max_norm, std::source_location wh
   check_number(problems, "the norm", norm, true);
   problems.expect(max_norm > 0, "expected a largest norm above 0, got ", max_norm);
   problems.raise(where);
-  const Attrs attrs = ClipAttrs{max_norm};
+  const Attrs attrs = detail::ClipAttrs{max_norm};
   return launch_scalar(kClip, &attrs, {norm}, norm.dtype(), where);
 }
 

@@ -7,8 +7,8 @@ Prints one line per violation, "path:line: what is wrong", and exits 1 if there 
     mx_add_library and of mx_add_test;
   * includes in quotes are written from the root of the tree and name a file that exists;
   * only engine/device/registry.cc (and tests) include the concrete backends, engine/device/<backend>/;
-  * CUDA headers stay in engine/device/cuda/, in .cu files of operators/, tests/ and benchmarks/, in comm/nccl/, and
-    in tests/comm/nccl/ and tests/cuda/; no other file tests CUDA macros;
+  * CUDA headers stay in engine/device/cuda/, in the folders cuda/ of ndarray/ and operators/, in .cu files of tests/ and
+    benchmarks/, in comm/nccl/, and in tests/comm/nccl/ and tests/cuda/; no other file tests CUDA macros;
   * files in include/mx/ contain only includes;
   * no source file is longer than 600 lines.
 """
@@ -44,6 +44,9 @@ LIBRARY_LAYER = {
     "metric": "nn/metric",
     "training": "nn/training",
 }
+
+# Headers that the build generates (mx_cuda_kernels).
+GENERATED = {"ndarray/cuda_kernels.h", "operators/cuda_kernels.h", "optim/cuda_kernels.h"}
 
 # Folders of tests/ that may include every layer.
 FREE_TESTS = {"conformance", "support", "project"}
@@ -90,11 +93,11 @@ def may_see(layer, target):
 
 
 def may_use_cuda(path):
-    if path.startswith("engine/device/cuda/"):
+    if path.startswith(("engine/device/cuda/", "ndarray/cuda/", "operators/cuda/", "optim/cuda/")):
         return True
     if path.startswith(("tests/comm/nccl/", "tests/cuda/")):
         return True
-    if path.startswith(("operators/", "tests/", "benchmarks/")):
+    if path.startswith(("tests/", "benchmarks/")):
         return path.endswith((".cu", ".cuh")) or "/device/cuda/" in path
     return path.startswith("comm/nccl/")
 
@@ -151,6 +154,9 @@ class Checker:
         if CUDA_HEADER.match(quoted) and not may_use_cuda(path):
             self.report(path, number, f'"{quoted}" is a CUDA header')
             return
+        if quoted in GENERATED:
+            self.check_direction(path, number, quoted)
+            return
         if quoted not in self.known and "include/" + quoted not in self.known:
             self.report(path, number, f'"{quoted}" does not exist; includes are written from the root')
             return
@@ -165,7 +171,8 @@ class Checker:
             self.report(path, number, f'"{target}" belongs to the tests')
         backend = backend_of(target)
         if backend and backend != backend_of(path):
-            if path != "engine/device/registry.cc" and not path.startswith("tests/"):
+            with_kernels = backend == "cuda" and path.startswith(("ndarray/cuda/", "operators/cuda/", "optim/cuda/"))
+            if path != "engine/device/registry.cc" and not with_kernels and not path.startswith("tests/"):
                 self.report(path, number, f'"{target}" is a concrete backend; only engine/device/registry.cc sees it')
 
     def check_links(self, path, text):

@@ -22,21 +22,24 @@ struct ThreadKept {
 /// that ends the process are never deleted. Throws std::system_error if pthread has no room for the object.
 void delete_at_thread_end(ThreadKept* kept);
 
+/// The T of one thread.
+template <class T, class Tag>
+struct Kept final : ThreadKept {
+  T value{};
+  ~Kept() override { of_thread = nullptr; }
+  static inline thread_local constinit Kept* of_thread = nullptr;
+};
+
 /// Returns the calling thread's T. Each Tag has its own object.
 template <class T, class Tag>
 T& thread_kept() {
-  struct Kept;
-  static thread_local constinit Kept* kept = nullptr;
-  struct Kept : ThreadKept {
-    T value{};
-    ~Kept() override { kept = nullptr; }
-  };
-  if (kept == nullptr) [[unlikely]] {
-    auto made = std::make_unique<Kept>();
+  using Mine = Kept<T, Tag>;  // nvcc does not compile a class that is local to the function
+  if (Mine::of_thread == nullptr) [[unlikely]] {
+    auto made = std::make_unique<Mine>();
     delete_at_thread_end(made.get());
-    kept = made.release();
+    Mine::of_thread = made.release();
   }
-  return kept->value;
+  return Mine::of_thread->value;
 }
 
 }  // namespace mx::detail

@@ -9,6 +9,7 @@
 
 #include "ndarray/kernels/copy.h"
 #include "operators/kernels/binary.h"
+#include "operators/kernels/comparison.h"
 #include "operators/kernels/element.h"
 #include "operators/kernels/tables.h"
 
@@ -65,12 +66,6 @@ Floor<T> floating_floor(const Scalar& number, DType dtype) {
   const auto wide = static_cast<double>(near);
   return {wide > real ? std::nextafter(near, -kInfinity) : near, wide == real};
 }
-
-/// A comparison of elements with a value of their own type.
-struct Comparison {
-  BinaryOp op;
-  Scalar value;
-};
 
 /// Returns a comparison that gives the same answer for all elements.
 template <class T>
@@ -172,9 +167,13 @@ bool power(const Tensor& out, const Tensor& a, const Scalar& exponent) {
 
 }  // namespace
 
+Comparison comparison_with(BinaryOp op, const Scalar& number, DType dtype, bool left) {
+  return compared_as(left ? mirrored(op) : op, number, dtype);
+}
+
 void binary_number(BinaryOp op, const Tensor& out, const Tensor& a, const Scalar& number, bool left) {
   if (op >= BinaryOp::equal && op <= BinaryOp::greater_equal) {
-    const Comparison c = compared_as(left ? mirrored(op) : op, number, a.dtype);
+    const Comparison c = comparison_with(op, number, a.dtype, left);
     // Elements of bool are compared as numbers, those of f16 and bf16 as floats.
     return with_number(c.op, out, a, c.value, row_type(a.dtype), false);
   }

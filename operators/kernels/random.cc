@@ -77,19 +77,29 @@ void bernoulli(const Tensor& target, uint64_t seed, uint64_t offset, const F& pr
 
 }  // namespace
 
-void random_uniform(const Tensor& target, double low, double high, uint64_t seed, uint64_t offset) {
-  check_floating(target, "random_uniform");
+UniformLimits uniform_limits(DType dtype, double low, double high) {
   MX_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, InvalidArgument,
            "[random_uniform] expected finite limits, low < high, got ", low, " and ", high);
-  visit_floating(target.dtype, [&](auto tag) {
+  UniformLimits limits{};
+  visit_floating(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    // The first and the last number of the type in the interval, so that rounding does not leave it.
     T first = convert<T>(low), last = convert<T>(high);
     if (double(first) < low) first = neighbour(first, true);
     if (double(last) >= high) last = neighbour(last, false);
     MX_CHECK(std::isfinite(double(first)) && std::isfinite(double(last)) && first <= last, InvalidArgument,
-             "[random_uniform] expected limits between which there are numbers of type ", target.dtype,
-             ", got ", low, " and ", high);
+             "[random_uniform] expected limits between which there are numbers of type ", dtype, ", got ",
+             low, " and ", high);
+    limits = {double(first), double(last)};
+  });
+  return limits;
+}
+
+void random_uniform(const Tensor& target, double low, double high, uint64_t seed, uint64_t offset) {
+  check_floating(target, "random_uniform");
+  const UniformLimits limits = uniform_limits(target.dtype, low, high);
+  visit_floating(target.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T first = convert<T>(limits.first), last = convert<T>(limits.last);
     if (low == 0 && high == 1) {
       fill_converted<T, kWords<T>, Made<T>>(target, seed, offset, kUniform,
                                             [&](T& element, Made<T> u, int64_t) {

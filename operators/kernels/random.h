@@ -21,6 +21,13 @@ namespace mx::kernels {
 /// Uniform in [low, high), never high; floating dtypes. 53 random bits for f64, 24 for the others.
 void random_uniform(const Tensor& target, double low, double high, uint64_t seed, uint64_t offset);
 
+/// The first and the last number of a type in [low, high), so that rounding does not leave the interval.
+struct UniformLimits {
+  double first, last;
+};
+/// Throws InvalidArgument for limits that are not finite, and if no number of the type lies between them.
+UniformLimits uniform_limits(DType dtype, double low, double high);
+
 /// Normal, by Box and Muller; floating dtypes. Computed in double for f64, in float otherwise.
 void random_normal(const Tensor& target, double mean, double deviation, uint64_t seed, uint64_t offset);
 

@@ -76,10 +76,10 @@ void fill_converted(const Tensor& target, uint64_t seed, uint64_t offset, const 
 /// An unlimited stream of random numbers for one element, for methods that reject.
 class ElementStream {
  public:
-  ElementStream(uint64_t seed, uint64_t position, uint32_t kind)
+  constexpr ElementStream(uint64_t seed, uint64_t position, uint32_t kind)
       : seed_(seed), position_(position), kind_(kind) {}
 
-  uint64_t next() {
+  constexpr uint64_t next() {
     if (half_ == 0) words_ = philox_block(seed_, position_, kind_, attempt_++);
     const uint64_t result =
         half_ == 0 ? words_[0] | uint64_t{words_[1]} << 32 : words_[2] | uint64_t{words_[3]} << 32;
@@ -87,7 +87,7 @@ class ElementStream {
     return result;
   }
   /// Returns a number in (0, 1).
-  double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; }
+  constexpr double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; }
 
  private:
   const uint64_t seed_, position_;
@@ -101,7 +101,7 @@ class ElementStream {
 inline constexpr uint32_t kRetryKind = 3, kElementKind = 4;
 
 /// Returns an integer below `range`, from 64 random bits and, rarely, more from the retry stream.
-inline uint64_t bounded(uint64_t bits, uint64_t range, uint64_t seed, uint64_t position) {
+constexpr uint64_t bounded(uint64_t bits, uint64_t range, uint64_t seed, uint64_t position) {
   unsigned __int128 product = static_cast<unsigned __int128>(bits) * range;
   if (static_cast<uint64_t>(product) < range) {
     const uint64_t threshold = (0 - range) % range;

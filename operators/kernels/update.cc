@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "operators/kernels/reduce_fold.h"
 #include "operators/kernels/update_loop.h"
+#include "operators/kernels/update_numbers.h"
 
 namespace mx::kernels {
 
@@ -36,18 +37,10 @@ void sgd_update(const UpdateLists& lists, std::span<const Tensor> velocity, cons
   if (skipped("sgd", common)) return;
   std::vector<double> numbers = step_numbers("sgd", lists.parameters.size(), options.step, common);
   if (numbers.empty()) numbers.push_back(0);
-  detail::SgdStep rule;
-  rule.gradient = gradient_step("sgd", common, options.maximize);
-  rule.rate = scalar("sgd", "the learning rate", common.learning_rate);
-  rule.momentum = options.momentum;
-  rule.kept = options.ema ? 1 - options.momentum : 1 - options.dampening;
-  rule.look = options.ema ? 1 - options.momentum : 1;
-  rule.nesterov = options.nesterov;
+  const detail::StepNumbers at{scalar("sgd", "the learning rate", common.learning_rate), common.weight_decay,
+                               gradient_step("sgd", common, options.maximize)};
   count(common, numbers);
-  run_steps(lists, {velocity}, steps_for(numbers, [&](double t) {
-              rule.first = t == 1;
-              return rule;
-            }));
+  run_steps(lists, {velocity}, steps_for(numbers, [&](double t) { return detail::step_of(options, at, t); }));
 }
 
 void adam_update(const UpdateLists& lists, std::span<const Tensor> m, std::span<const Tensor> v,
@@ -60,21 +53,10 @@ void adam_update(const UpdateLists& lists, std::span<const Tensor> m, std::span<
   const double rate = scalar("adam", "the learning rate", common.learning_rate);
   if (skipped("adam", common)) return;
   const std::vector<double> numbers = step_numbers("adam", lists.parameters.size(), options.step, common);
-  detail::AdamStep rule;
-  rule.gradient = gradient_step("adam", common, options.maximize);
-  if (options.decoupled) {
-    rule.shrink = 1 - rate * common.weight_decay;
-    rule.gradient.weight_decay = 0;
-  }
-  rule.beta1 = options.beta1;
-  rule.beta2 = options.beta2;
-  rule.eps = options.eps;
+  const detail::StepNumbers at{rate, common.weight_decay, gradient_step("adam", common, options.maximize)};
   count(common, numbers);
-  run_steps(lists, {m, v, largest}, steps_for(numbers, [&](double t) {
-              rule.rate = rate / (options.bias_correction ? 1 - std::pow(options.beta1, t) : 1);
-              rule.root = options.bias_correction ? 1 / std::sqrt(1 - std::pow(options.beta2, t)) : 1;
-              return rule;
-            }));
+  run_steps(lists, {m, v, largest},
+            steps_for(numbers, [&](double t) { return detail::step_of(options, at, t); }));
 }
 
 void total_norm(const Tensor& norm, std::span<const Tensor> tensors) {

@@ -6,10 +6,10 @@
 #include "engine/base/check.h"
 #include "operators/kernels/reduce_fold.h"
 #include "operators/kernels/update_loop.h"
+#include "operators/kernels/update_numbers.h"
 
 namespace mx::kernels {
 
-using detail::GradientStep;
 using detail::kUpdateRun;
 using detail::scalar;
 using detail::StateLists;
@@ -22,29 +22,23 @@ struct Call {
   const char* op;
   UpdateLists lists;
   StateLists states;
-  double rate, decay;           // learning rate and weight decay
-  GradientStep gradient;        // with the weight decay
+  detail::StepNumbers at;
   std::vector<double> numbers;  // of the steps: one for all parameters, or one for each
-
-  GradientStep without_decay() const { return {gradient.scale, gradient.clip, 0}; }
 };
 
 void run(const Call& call, const std::vector<Step>& steps) {
   detail::run_steps(call.lists, call.states, steps);
 }
-template <class Make>
-void run_each(const Call& call, const Make& make) {
-  run(call, detail::steps_for(call.numbers, make));
+
+template <class Rule>
+std::vector<Step> steps_of(const Rule& rule, const Call& call) {
+  if (call.numbers.empty()) return {detail::step_of(rule, call.at, 0.)};
+  return detail::steps_for(call.numbers, [&](double t) { return detail::step_of(rule, call.at, t); });
 }
 
-void update(const AdagradRule& rule, const Call& call) {
-  run_each(call, [&](double t) {
-    return detail::AdagradStep{call.gradient, call.rate / (1 + (t - 1) * rule.lr_decay), rule.eps};
-  });
-}
-
-void update(const AdadeltaRule& rule, const Call& call) {
-  run(call, {detail::AdadeltaStep{call.gradient, call.rate, rule.rho, rule.eps}});
+template <class Rule>
+void update(const Rule& rule, const Call& call) {
+  run(call, steps_of(rule, call));
 }
 
 void update(const RmspropRule& rule, const Call& call) {
@@ -52,82 +46,11 @@ void update(const RmspropRule& rule, const Call& call) {
   own.states = {call.states[0], {}, {}};
   if (rule.momentum != 0) own.states[2] = call.states[1];
   if (rule.centered) own.states[1] = call.states[rule.momentum != 0 ? 2 : 1];
-  run(own, {detail::RmspropStep{call.gradient, call.rate, rule.alpha, rule.eps, rule.momentum}});
-}
-
-void update(const AdamaxRule& rule, const Call& call) {
-  run_each(call, [&](double t) {
-    const double rate = call.rate / (1 - std::pow(rule.beta1, t));
-    return detail::AdamaxStep{call.gradient, rate, rule.beta1, rule.beta2, rule.eps};
-  });
-}
-
-double nadam_momentum(const NadamRule& rule, double t) {
-  return rule.beta1 * (1 - 0.5 * std::pow(0.96, t * rule.momentum_decay));
-}
-/// Returns the product of nadam_momentum() over the steps 1 to t. Stops when further factors, all below 1,
-/// cannot change 1 - product any more.
-double nadam_product(const NadamRule& rule, double t) {
-  double product = 1;
-  for (double i = 1; i <= t && product > 1e-18; ++i) product *= nadam_momentum(rule, i);
-  return product;
-}
-
-void update(const NadamRule& rule, const Call& call) {
-  run_each(call, [&](double t) {
-    const double now = nadam_momentum(rule, t), next = nadam_momentum(rule, t + 1);
-    const double product = nadam_product(rule, t);
-    detail::NadamStep step;
-    step.gradient = rule.decoupled ? call.without_decay() : call.gradient;
-    step.gradient_rate = call.rate * (1 - now) / (1 - product);
-    step.moment_rate = call.rate * next / (1 - product * next);
-    step.root = 1 / std::sqrt(1 - std::pow(rule.beta2, t));
-    step.shrink = rule.decoupled ? 1 - call.rate * call.decay : 1;
-    step.beta1 = rule.beta1;
-    step.beta2 = rule.beta2;
-    step.eps = rule.eps;
-    return step;
-  });
-}
-
-void update(const RadamRule& rule, const Call& call) {
-  run_each(call, [&](double t) {
-    const double power = std::pow(rule.beta2, t), longest = 2 / (1 - rule.beta2) - 1;
-    const double length = longest - 2 * t * power / (1 - power);
-    detail::RadamStep step;
-    step.gradient = rule.decoupled ? call.without_decay() : call.gradient;
-    step.rate = call.rate / (1 - std::pow(rule.beta1, t));
-    step.rectified = length > 5;
-    if (step.rectified)
-      step.rate *= std::sqrt((length - 4) * (length - 2) * longest /
-                             ((longest - 4) * (longest - 2) * length) * (1 - power));
-    step.shrink = rule.decoupled ? 1 - call.rate * call.decay : 1;
-    step.beta1 = rule.beta1;
-    step.beta2 = rule.beta2;
-    step.eps = rule.eps;
-    return step;
-  });
+  run(own, {detail::step_of(rule, own.at, 0.)});
 }
 
 void update(const FtrlRule& rule, const Call& call) {
-  if (call.rate == 0) return;  // the formula divides by the rate
-  run(call, {detail::FtrlStep{call.without_decay(), call.rate, rule.lambda1, rule.beta, call.decay}});
-}
-
-void update(const SignumRule& rule, const Call& call) {
-  run(call, {detail::SignumStep{call.gradient, call.rate, rule.momentum, 1 - call.rate * rule.wd_lh}});
-}
-
-void update(const RpropRule& rule, const Call& call) {
-  run(call, {detail::RpropStep{call.gradient, rule.eta_minus, rule.eta_plus, rule.step_min, rule.step_max}});
-}
-
-void update(const AsgdRule& rule, const Call& call) {
-  run_each(call, [&](double t) {
-    const double rate = call.rate / std::pow(1 + rule.lambd * call.rate * (t - 1), rule.alpha);
-    const double mu = 1 / std::max(1.0, t - 1 - rule.t0);
-    return detail::AsgdStep{call.gradient, rate, 1 - rule.lambd * rate, mu};
-  });
+  if (call.at.rate != 0) run(call, {detail::step_of(rule, call.at, 0.)});  // the formula divides by the rate
 }
 
 // Rules with norms of whole parameters.
@@ -174,28 +97,22 @@ std::vector<Squares> squares_of_parameters(const UpdateLists& lists, const Body&
 
 template <class T>
 std::vector<Squares> lars_squares(const Call& call) {
-  const auto scale = static_cast<T>(call.gradient.scale), clip = static_cast<T>(call.gradient.clip);
   return squares_of_parameters<T>(call.lists, [&](size_t i, int64_t first, int64_t n, const T* g) {
     T prepared[kUpdateRun];
-    for (int64_t k = 0; k < n; ++k) {
-      const T x = g[k] * scale;
-      prepared[k] = clip > 0 ? (x > clip ? clip : x < -clip ? -clip : x) : x;  // NaN stays NaN
-    }
+    for (int64_t k = 0; k < n; ++k) prepared[k] = detail::clipped_gradient(call.at.gradient, g[k]);
     return Squares{squares_of(call.lists.parameters[i].as<T>() + first, n), squares_of(prepared, n)};
   });
 }
 
 void update(const LarsRule& rule, const Call& call) {
-  std::vector<Step> steps(1, detail::LarsStep{call.gradient, call.rate, rule.momentum});
-  if (rule.adapt) {
-    const auto squares =
-        call.lists.parameters[0].dtype == f32 ? lars_squares<float>(call) : lars_squares<double>(call);
-    steps.clear();
-    for (const Squares& of : squares) {
-      const double w = std::sqrt(of.w), g = std::sqrt(of.other);
-      const double ratio = w > 0 && g > 0 ? rule.eta * w / (g + call.decay * w + rule.eps) : 1;
-      steps.emplace_back(detail::LarsStep{call.gradient, call.rate * ratio, rule.momentum});
-    }
+  const detail::LarsStep step = detail::step_of(rule, call.at, 0.);
+  if (!rule.adapt) return run(call, {step});
+  const auto squares =
+      call.lists.parameters[0].dtype == f32 ? lars_squares<float>(call) : lars_squares<double>(call);
+  std::vector<Step> steps;
+  for (const Squares& of : squares) {
+    auto& own = std::get<detail::LarsStep>(steps.emplace_back(step));
+    own.rate = detail::adapted_rate(rule, call.at, of.w, of.other);
   }
   run(call, steps);
 }
@@ -214,32 +131,15 @@ std::vector<Squares> lamb_moments(const Call& call, const std::vector<Step>& ste
 }
 
 void update(const LambRule& rule, const Call& call) {
-  detail::LambStep step;
-  step.gradient = call.without_decay();
-  step.beta1 = rule.beta1;
-  step.beta2 = rule.beta2;
-  step.eps = rule.eps;
-  step.weight_decay = call.decay;
-  step.moments = true;
-  std::vector<Step> steps = detail::steps_for(call.numbers, [&](double t) {
-    if (rule.bias_correction) {
-      step.correction = 1 / (1 - std::pow(rule.beta1, t));
-      step.root = 1 / std::sqrt(1 - std::pow(rule.beta2, t));
-    }
-    return step;
-  });
+  std::vector<Step> steps = steps_of(rule, call);
+  for (Step& step : steps) std::get<detail::LambStep>(step).moments = true;
   const auto squares = call.lists.parameters[0].dtype == f32 ? lamb_moments<float>(call, steps)
                                                              : lamb_moments<double>(call, steps);
   std::vector<Step> second;
   for (size_t i = 0; i < squares.size(); ++i) {
-    double w = std::sqrt(squares[i].w);
-    const double d = std::sqrt(squares[i].other);
-    if (rule.lower_bound > 0) w = std::max(w, rule.lower_bound);
-    if (rule.upper_bound > 0) w = std::min(w, rule.upper_bound);
-    auto& own = std::get<detail::LambStep>(
-        second.emplace_back(std::get<detail::LambStep>(steps[steps.size() == 1 ? 0 : i])));
+    auto& own = std::get<detail::LambStep>(second.emplace_back(steps[steps.size() == 1 ? 0 : i]));
     own.moments = false;
-    own.rate = w == 0 || d == 0 ? call.rate : call.rate * w / d;
+    own.rate = detail::adapted_rate(rule, call.at, squares[i].w, squares[i].other);
   }
   run(call, second);
 }
@@ -262,9 +162,8 @@ void rule_update(const UpdateLists& lists, std::span<const std::span<const Tenso
         Call call{op,
                   lists,
                   lists_of,
-                  scalar(op, "the learning rate", common.learning_rate),
-                  common.weight_decay,
-                  detail::gradient_step(op, common, options.maximize),
+                  {scalar(op, "the learning rate", common.learning_rate), common.weight_decay,
+                   detail::gradient_step(op, common, options.maximize)},
                   {}};
         if (detail::skipped(op, common)) return;
         call.numbers = detail::step_numbers(op, lists.parameters.size(), options.step, common);

@@ -1,0 +1,18 @@
+// What kernels use of CUB: algorithms over whole arrays. The executor of tests has its own versions.
+#pragma once
+
+#include <cstdint>
+
+#include "ndarray/launch.h"
+
+namespace mx::cuda {
+
+/// Sorts n pairs by the bits [first_bit, last_bit) of their keys, ascending and stable. The results must not
+/// overlap the operands.
+void sort_pairs(const KernelArgs& args, const uint64_t* keys, uint64_t* sorted_keys, const int64_t* values,
+                int64_t* sorted_values, int64_t n, int first_bit, int last_bit);
+
+/// sums[i] = x[0] + ... + x[i]. The result must not overlap the operand.
+void running_sums(const KernelArgs& args, const int64_t* x, int64_t* sums, int64_t n);
+
+}  // namespace mx::cuda

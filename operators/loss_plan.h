@@ -1,0 +1,26 @@
+// What the kernels of the elementwise losses on a GPU are told, in place of the attributes of the records.
+// Internal.
+#pragma once
+
+#include "ndarray/attrs.h"
+#include "operators/kernels/elementwise_loss.h"
+
+namespace mx::detail {
+
+struct LossPlanAttrs {
+  int64_t loss = 0;  ///< an ElementwiseLoss
+  double parameter = 0;
+  bool each = false;
+  double divisor = 1;
+  template <class V>
+  static void fields(V&&) {}
+
+  LossPlanAttrs() = default;
+  LossPlanAttrs(kernels::ElementwiseLoss op, const kernels::ElementwiseLossOptions& options)
+      : loss(static_cast<int64_t>(op)),
+        parameter(options.parameter),
+        each(options.each),
+        divisor(options.divisor) {}
+};
+
+}  // namespace mx::detail

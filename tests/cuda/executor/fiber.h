@@ -1,0 +1,60 @@
+// A fiber: a function on its own stack that gives control back in the middle. The sanitizers are told of
+// every switch. Compiled without sanitizers; MX_ASAN_FIBERS and MX_TSAN_FIBERS say which one the program has.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace mx::test {
+
+class Fiber {
+ public:
+  /// The function that a fiber runs. It must not return, but call leave(true) at its end.
+  using Entry = void (*)();
+
+  Fiber() = default;
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+  ~Fiber();
+
+  /// Prepares the fiber to run `entry` from its beginning, at the next enter().
+  void prepare(Entry entry);
+  /// Runs the fiber until it calls leave(). `tag` orders its first step after what this thread has done.
+  void enter();
+  /// Called on the fiber's stack: continues after enter(). `last`: the fiber does not run again.
+  void leave(bool last);
+  /// Called first on the fiber's stack.
+  void entered();
+
+ private:
+  static constexpr size_t kStackBytes = size_t{64} << 10;
+
+  std::unique_ptr<char[]> stack_;
+  void* own_ = nullptr;     // the stack pointer while the fiber does not run
+  void* caller_ = nullptr;  // the stack pointer of enter() while it runs
+#if defined(MX_ASAN_FIBERS)
+  void* own_fake_ = nullptr;
+  void* caller_fake_ = nullptr;
+  const void* caller_bottom_ = nullptr;
+  size_t caller_bytes_ = 0;
+#endif
+#if defined(MX_TSAN_FIBERS)
+  void* tsan_ = nullptr;
+  void* tsan_caller_ = nullptr;
+#endif
+};
+
+/// Scope in which ThreadSanitizer does not look at the calling thread's accesses: the executor's own.
+class Unseen {
+ public:
+  Unseen();
+  ~Unseen();
+  Unseen(const Unseen&) = delete;
+  Unseen& operator=(const Unseen&) = delete;
+};
+
+/// Order accesses for ThreadSanitizer: what came before release(tag) is before what comes after acquire(tag).
+void tsan_release(void* tag);
+void tsan_acquire(void* tag);
+
+}  // namespace mx::test
