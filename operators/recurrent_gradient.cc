@@ -53,7 +53,7 @@ class Carried {
 };
 
 /// The rows of a step.
-NDArray step_of(const NDArray& x, const SequencePlan& plan, int64_t t) {
+NDArray rows_of_step(const NDArray& x, const SequencePlan& plan, int64_t t) {
   return x.slice(0, {plan.first(t), plan.first(t + 1)});
 }
 
@@ -114,7 +114,7 @@ void recurrent_gradient_by_operators(GradientContext& g, RecurrentCell cell, boo
   std::vector<NDArray> dx(static_cast<size_t>(plan.steps())), dproduct = dx;
   for (int64_t k = plan.steps() - 1; k >= 0; --k) {
     const int64_t t = reverse ? plan.steps() - 1 - k : k, samples = plan.size(t);
-    const auto step = [&](const NDArray& x) { return step_of(x, plan, t); };
+    const auto step = [&](const NDArray& x) { return rows_of_step(x, plan, t); };
     NDArray& dxt = dx[static_cast<size_t>(t)];
     NDArray& dproduct_t = dproduct[static_cast<size_t>(t)];
     const NDArray state_gradient = step(dy) + dh.at(samples);

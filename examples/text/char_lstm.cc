@@ -26,10 +26,10 @@ using mx::examples::Corpus;
 struct Options {
   std::string data = "examples/data/tinyshakespeare/input.txt.gz";
   std::string save = "char_lstm.safetensors";
-  int64_t epochs = 12;
+  int64_t epochs = 15;
   int64_t stop_after = 0;
   int64_t batch = 32;
-  int64_t length = 128;
+  int64_t length = 64;
   int64_t embedding = 64;
   int64_t hidden = 256;
   int64_t layers = 2;

@@ -163,7 +163,7 @@ void forward_of(const ForwardSteps<T>& s, int64_t begin, int64_t end) {
                        sums_pitch, T{0});
       for (int64_t r = 0; r < active; ++r) {
         const int64_t row = first + r;
-        CellRow<T> at;
+        CellRow<T> at{};
         at.hidden = hidden;
         at.count = width;
         at.x = s.x + row * kGates * hidden + j;
@@ -172,9 +172,12 @@ void forward_of(const ForwardSteps<T>& s, int64_t begin, int64_t end) {
         at.before = now + r * pitch + j;
         at.state = next + r * pitch + j;
         at.y = s.y + row * hidden + j;
-        at.cell = cells + r * pitch + j;
-        at.kept_cell = s.cells + row * hidden + j;
-        at.activations = s.activations + row * 4 * hidden + j;
+        if constexpr (kCell == RecurrentCell::lstm) {
+          at.cell = cells + r * pitch + j;
+          at.kept_cell = s.cells + row * hidden + j;
+        }
+        if constexpr (kCell == RecurrentCell::lstm || kCell == RecurrentCell::gru)
+          at.activations = s.activations + row * 4 * hidden + j;
         cell_forward<T, kCell>(at);
       }
     }

@@ -6,7 +6,7 @@
 namespace mx::detail {
 namespace {
 
-constexpr int64_t kHidden = 3;
+constexpr int64_t kRecurrentHidden = 3;
 
 /// Numbers between -1 and 1 without a pattern.
 NDArray recurrent_numbers(const Shape& shape, double phase) {
@@ -15,25 +15,25 @@ NDArray recurrent_numbers(const Shape& shape, double phase) {
 
 /// The products of the inputs, the weights and the initial state, for a sequence or a packed one.
 std::vector<NDArray> recurrent_operands(int64_t gates, bool packed) {
-  const Shape x = packed ? Shape{7, gates * kHidden} : Shape{3, 2, gates * kHidden};
-  return {recurrent_numbers(x, 0.1), recurrent_numbers({gates * kHidden, kHidden}, 0.7),
-          recurrent_numbers({packed ? 3 : 2, kHidden}, 1.3)};
+  const Shape x = packed ? Shape{7, gates * kRecurrentHidden} : Shape{3, 2, gates * kRecurrentHidden};
+  return {recurrent_numbers(x, 0.1), recurrent_numbers({gates * kRecurrentHidden, kRecurrentHidden}, 0.7),
+          recurrent_numbers({packed ? 3 : 2, kRecurrentHidden}, 1.3)};
 }
 
-std::vector<int64_t> sizes() { return {3, 2, 1, 1}; }
+std::vector<int64_t> packed_sizes() { return {3, 2, 1, 1}; }
 
 std::vector<Sample> samples_rnn() {
   return {{recurrent_operands(1, false), RnnAttrs{}, "tanh"},
           {recurrent_operands(1, false), RnnAttrs{.nonlinearity = "relu", .reverse = true}, "relu, reverse"},
-          {recurrent_operands(1, true), RnnAttrs{.batch_sizes = sizes()}, "packed"}};
+          {recurrent_operands(1, true), RnnAttrs{.batch_sizes = packed_sizes()}, "packed"}};
 }
 
 std::vector<Sample> samples_of_gates(int64_t gates) {
   std::vector<Sample> samples = {
       {recurrent_operands(gates, false), RecurrentAttrs{}, "3 steps"},
       {recurrent_operands(gates, false), RecurrentAttrs{.reverse = true}, "reverse"},
-      {recurrent_operands(gates, true), RecurrentAttrs{.batch_sizes = sizes()}, "packed"},
-      {recurrent_operands(gates, true), RecurrentAttrs{.reverse = true, .batch_sizes = sizes()},
+      {recurrent_operands(gates, true), RecurrentAttrs{.batch_sizes = packed_sizes()}, "packed"},
+      {recurrent_operands(gates, true), RecurrentAttrs{.reverse = true, .batch_sizes = packed_sizes()},
        "packed, reverse"}};
   return samples;
 }
@@ -47,7 +47,7 @@ std::vector<Sample> samples_lstm() {
 std::vector<Sample> samples_gru() {
   std::vector<Sample> samples = samples_of_gates(3);
   for (size_t i = 1; i < samples.size(); ++i)
-    samples[i].inputs.push_back(recurrent_numbers({3 * kHidden}, 2.3));
+    samples[i].inputs.push_back(recurrent_numbers({3 * kRecurrentHidden}, 2.3));
   return samples;
 }
 
