@@ -141,10 +141,11 @@ void csr_matmul_transposed(const KernelArgs& args, const Tensor& out, const Tens
       const SparseOutput y(args, out, compute_type(out.dtype));
       const int64_t n = dense.shape[1], rows = out.shape[0];
       // Two rows of A may have entries in one column, so the loop over the rows cannot be split. Each piece
-      // takes some columns of `dense` instead: whole cache lines, at most 8 pieces, as each piece reads all
-      // of A.
-      const int64_t line = 64 / static_cast<int64_t>(sizeof(T));
-      const int64_t slice = std::max(line, (n + 8 * line - 1) / (8 * line) * line);
+      // takes some columns of `dense` instead, whole cache lines. Each reads all of A, so there are no more
+      // pieces than threads; how many there are does not change the order in which an element's terms are
+      // added.
+      const int64_t line = 64 / static_cast<int64_t>(sizeof(T)), pieces = std::max(parallel_width(), 1);
+      const int64_t slice = (std::max<int64_t>(n, 1) + pieces * line - 1) / (pieces * line) * line;
       const bool small = (pointers.data()[pointers.count] + rows) * n <= kSparsePiece;
       parallel_for(n, small ? std::max<int64_t>(n, 1) : slice, [&](int64_t begin, int64_t end) {
         T* const to = y.template as<T>() + begin;
