@@ -6,9 +6,12 @@
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
 #include "ndarray/grad_mode.h"
+#include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/kernels/row_sparse.h"
+#include "operators/select.h"
 #include "operators/shape_ops.h"
+#include "operators/sorting.h"
 
 namespace mx {
 namespace {
@@ -45,6 +48,17 @@ void run(const KernelArgs& args) {
   kernels::sum_rows(args, args.out[0], args.out[1], args.in[0], args.in[1], attrs.size, attrs.skip_row);
 }
 
+// Each row of `values` gets the gradient of the sum that it is part of; one that was left out gets 0.
+void gradient(GradientContext& g) {
+  if (!g.wanted(1)) return;
+  const int64_t size = g.attr<SumRowsAttrs>().size;
+  const NDArray given = g.input(0).to(i64), &rows = g.output(0);
+  const NDArray index = where(given < 0, given + size, given);
+  const NDArray place = searchsorted(rows, index);
+  const NDArray part = logical_and(take(rows, place, 0, IndexMode::clip) == index, index != size);
+  g.set(1, where(part.expand_dims(1), take(g.head_or_zeros(1), place, 0, IndexMode::clip), 0));
+}
+
 constexpr Operator kSumRows = {
     .kernel = {"sum_rows", run, nullptr, kDirectElements},
     .doc =
@@ -56,6 +70,8 @@ constexpr Operator kSumRows = {
     .outputs = {"rows", "sums"},
     .attrs = &kAttrType<SumRowsAttrs>,
     .infer = infer,
+    .gradient = gradient,
+    .gradient_uses = {.inputs = 1, .outputs = 1},
     .dtypes = {i32, i64},
     .sized_by_values = true,
 };

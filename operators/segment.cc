@@ -74,7 +74,8 @@ void gradient_mean(GradientContext& g) {
 void gradient_extreme(GradientContext& g) {
   const NDArray &offsets = g.input(1), &head = g.head();
   const NDArray chosen = g.input(0) == spread(g, g.output(), offsets);
-  const NDArray count = segment_sum(chosen.to(head.dtype()), offsets);
+  // A segment without rows has no chosen ones; 0 / 0 would spoil gradients of this gradient.
+  const NDArray count = maximum(segment_sum(chosen.to(head.dtype()), offsets), 1);
   g.set(0, where(chosen, spread(g, head / count, offsets), 0));
 }
 

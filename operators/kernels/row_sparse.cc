@@ -46,7 +46,7 @@ void sum_group(const Tensor& values, const IndexedRow* first, const IndexedRow* 
   load_run(sum, values.data, values.dtype, first->place * values.strides[0], values.strides[1], width);
   for (const IndexedRow* r = first + 1; r != last; ++r) {
     load_run(row, values.data, values.dtype, r->place * values.strides[0], values.strides[1], width);
-    detail::add_scaled(A{1}, row, sum, width);
+    detail::add_row(row, sum, width);
   }
 }
 

@@ -141,18 +141,20 @@ void csr_matmul_transposed(const KernelArgs& args, const Tensor& out, const Tens
       const SparseOutput y(args, out, compute_type(out.dtype));
       const int64_t n = dense.shape[1], rows = out.shape[0];
       // Two rows of A may have entries in one column, so the loop over the rows cannot be split. Each piece
-      // takes some columns of `dense` instead: whole cache lines, at most 8 pieces, as each piece reads all
-      // of A.
-      const int64_t line = 64 / static_cast<int64_t>(sizeof(T));
-      const int64_t slice = std::max(line, (n + 8 * line - 1) / (8 * line) * line);
+      // takes some columns of `dense` instead, whole cache lines. Each reads all of A, so there are no more
+      // pieces than threads; how many there are does not change the order in which an element's terms are
+      // added.
+      const int64_t line = 64 / static_cast<int64_t>(sizeof(T)), pieces = std::max(parallel_width(), 1);
+      const int64_t slice = (std::max<int64_t>(n, 1) + pieces * line - 1) / (pieces * line) * line;
       const bool small = (pointers.data()[pointers.count] + rows) * n <= kSparsePiece;
       parallel_for(n, small ? std::max<int64_t>(n, 1) : slice, [&](int64_t begin, int64_t end) {
         T* const to = y.template as<T>() + begin;
         for (int64_t i = 0; i < rows; ++i) std::fill_n(to + i * n, end - begin, T{0});
+        const int64_t* const p = pointers.data();
         for (int64_t i = 0; i < pointers.count; ++i)
-          for (int64_t k = pointers.data()[i]; k < pointers.data()[i + 1]; ++k)
-            detail::add_scaled(v.as<T>()[k], x.as<T>() + i * n + begin,
-                               to + static_cast<int64_t>(columns[k]) * n, end - begin);
+          detail::scatter_sparse_row({v.template as<T>() + p[i], columns + p[i], p[i + 1] - p[i],
+                                      x.template as<T>() + i * n + begin, n, end - begin},
+                                     to);
       });
       y.store();
     });
@@ -172,9 +174,9 @@ void csr_sample(const KernelArgs& args, const Tensor& out, const Tensor& left, c
       const int64_t* const p = pointers.data();
       parallel_for(pointers.count, pointers.grain(n), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
-          for (int64_t k = p[i]; k < p[i + 1]; ++k)
-            y.template as<T>()[k] =
-                detail::dot(l.as<T>() + i * n, r.as<T>() + static_cast<int64_t>(columns[k]) * n, n);
+          detail::sample_sparse_row(
+              {l.template as<T>() + i * n, columns + p[i], p[i + 1] - p[i], r.template as<T>(), n, n},
+              y.template as<T>() + p[i]);
       });
       y.store();
     });

@@ -59,7 +59,7 @@ void product_of_row(const SparseRow<T, I>& row, T* out) {
 }
 
 template <class T>
-void add_scaled_row(T value, const T* from, T* out, int64_t n) {
+HWY_INLINE void add_scaled_row(T value, const T* from, T* out, int64_t n) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto factor = hn::Set(d, value);
@@ -72,7 +72,7 @@ void add_scaled_row(T value, const T* from, T* out, int64_t n) {
 }
 
 template <class T>
-T dot_of(const T* a, const T* b, int64_t n) {
+HWY_INLINE T dot_of(const T* a, const T* b, int64_t n) {
   const hn::ScalableTag<T> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   auto even = hn::Zero(d), odd = hn::Zero(d);
@@ -86,6 +86,18 @@ T dot_of(const T* a, const T* b, int64_t n) {
     even = hn::MulAdd(load_some(d, a + j, rest), load_some(d, b + j, rest), even);
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
+}
+
+template <class T, class I>
+void scatter_of_row(const SparseRow<T, I>& row, T* out) {
+  for (int64_t k = 0; k < row.count; ++k)
+    add_scaled_row(row.values[k], row.from, out + static_cast<int64_t>(row.columns[k]) * row.pitch, row.n);
+}
+
+template <class T, class I>
+void sample_of_row(const SparseRow<T, I>& row, T* out) {
+  for (int64_t k = 0; k < row.count; ++k)
+    out[k] = dot_of(row.values, row.from + static_cast<int64_t>(row.columns[k]) * row.pitch, row.n);
 }
 
 template <SegmentReduce kHow, class V, class D>
@@ -136,14 +148,16 @@ void product_f32_i32(const SparseRow<float, int32_t>& row, float* out) { product
 void product_f32_i64(const SparseRow<float, int64_t>& row, float* out) { product_of_row(row, out); }
 void product_f64_i32(const SparseRow<double, int32_t>& row, double* out) { product_of_row(row, out); }
 void product_f64_i64(const SparseRow<double, int64_t>& row, double* out) { product_of_row(row, out); }
-void scaled_f32(float value, const float* from, float* out, int64_t n) {
-  add_scaled_row(value, from, out, n);
-}
-void scaled_f64(double value, const double* from, double* out, int64_t n) {
-  add_scaled_row(value, from, out, n);
-}
-float dot_f32(const float* a, const float* b, int64_t n) { return dot_of(a, b, n); }
-double dot_f64(const double* a, const double* b, int64_t n) { return dot_of(a, b, n); }
+void scatter_f32_i32(const SparseRow<float, int32_t>& row, float* out) { scatter_of_row(row, out); }
+void scatter_f32_i64(const SparseRow<float, int64_t>& row, float* out) { scatter_of_row(row, out); }
+void scatter_f64_i32(const SparseRow<double, int32_t>& row, double* out) { scatter_of_row(row, out); }
+void scatter_f64_i64(const SparseRow<double, int64_t>& row, double* out) { scatter_of_row(row, out); }
+void sample_f32_i32(const SparseRow<float, int32_t>& row, float* out) { sample_of_row(row, out); }
+void sample_f32_i64(const SparseRow<float, int64_t>& row, float* out) { sample_of_row(row, out); }
+void sample_f64_i32(const SparseRow<double, int32_t>& row, double* out) { sample_of_row(row, out); }
+void sample_f64_i64(const SparseRow<double, int64_t>& row, double* out) { sample_of_row(row, out); }
+void add_f32(const float* from, float* out, int64_t n) { add_scaled_row(1.f, from, out, n); }
+void add_f64(const double* from, double* out, int64_t n) { add_scaled_row(1., from, out, n); }
 void segment_f32(SegmentReduce how, const float* x, int64_t count, int64_t n, float* out) {
   reduce_segment_of(how, x, count, n, out);
 }
@@ -160,10 +174,16 @@ HWY_EXPORT(product_f32_i32);
 HWY_EXPORT(product_f32_i64);
 HWY_EXPORT(product_f64_i32);
 HWY_EXPORT(product_f64_i64);
-HWY_EXPORT(scaled_f32);
-HWY_EXPORT(scaled_f64);
-HWY_EXPORT(dot_f32);
-HWY_EXPORT(dot_f64);
+HWY_EXPORT(scatter_f32_i32);
+HWY_EXPORT(scatter_f32_i64);
+HWY_EXPORT(scatter_f64_i32);
+HWY_EXPORT(scatter_f64_i64);
+HWY_EXPORT(sample_f32_i32);
+HWY_EXPORT(sample_f32_i64);
+HWY_EXPORT(sample_f64_i32);
+HWY_EXPORT(sample_f64_i64);
+HWY_EXPORT(add_f32);
+HWY_EXPORT(add_f64);
 HWY_EXPORT(segment_f32);
 HWY_EXPORT(segment_f64);
 
@@ -181,14 +201,32 @@ void sparse_row_product(const SparseRow<double, int32_t>& row, double* out) {
 void sparse_row_product(const SparseRow<double, int64_t>& row, double* out) {
   HWY_DYNAMIC_DISPATCH(product_f64_i64)(row, out);
 }
-void add_scaled(float value, const float* from, float* out, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(scaled_f32)(value, from, out, n);
+void scatter_sparse_row(const SparseRow<float, int32_t>& row, float* out) {
+  HWY_DYNAMIC_DISPATCH(scatter_f32_i32)(row, out);
 }
-void add_scaled(double value, const double* from, double* out, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(scaled_f64)(value, from, out, n);
+void scatter_sparse_row(const SparseRow<float, int64_t>& row, float* out) {
+  HWY_DYNAMIC_DISPATCH(scatter_f32_i64)(row, out);
 }
-float dot(const float* a, const float* b, int64_t n) { return HWY_DYNAMIC_DISPATCH(dot_f32)(a, b, n); }
-double dot(const double* a, const double* b, int64_t n) { return HWY_DYNAMIC_DISPATCH(dot_f64)(a, b, n); }
+void scatter_sparse_row(const SparseRow<double, int32_t>& row, double* out) {
+  HWY_DYNAMIC_DISPATCH(scatter_f64_i32)(row, out);
+}
+void scatter_sparse_row(const SparseRow<double, int64_t>& row, double* out) {
+  HWY_DYNAMIC_DISPATCH(scatter_f64_i64)(row, out);
+}
+void sample_sparse_row(const SparseRow<float, int32_t>& row, float* out) {
+  HWY_DYNAMIC_DISPATCH(sample_f32_i32)(row, out);
+}
+void sample_sparse_row(const SparseRow<float, int64_t>& row, float* out) {
+  HWY_DYNAMIC_DISPATCH(sample_f32_i64)(row, out);
+}
+void sample_sparse_row(const SparseRow<double, int32_t>& row, double* out) {
+  HWY_DYNAMIC_DISPATCH(sample_f64_i32)(row, out);
+}
+void sample_sparse_row(const SparseRow<double, int64_t>& row, double* out) {
+  HWY_DYNAMIC_DISPATCH(sample_f64_i64)(row, out);
+}
+void add_row(const float* from, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(add_f32)(from, out, n); }
+void add_row(const double* from, double* out, int64_t n) { HWY_DYNAMIC_DISPATCH(add_f64)(from, out, n); }
 void reduce_segment(SegmentReduce how, const float* x, int64_t count, int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(segment_f32)(how, x, count, n, out);
 }

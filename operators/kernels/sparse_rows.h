@@ -23,13 +23,21 @@ void sparse_row_product(const SparseRow<float, int64_t>& row, float* out);
 void sparse_row_product(const SparseRow<double, int32_t>& row, double* out);
 void sparse_row_product(const SparseRow<double, int64_t>& row, double* out);
 
-/// out[j] += value * from[j].
-void add_scaled(float value, const float* from, float* out, int64_t n);
-void add_scaled(double value, const double* from, double* out, int64_t n);
+/// out[columns[k] * pitch + j] += values[k] * from[j] for all k; `from` is one row.
+void scatter_sparse_row(const SparseRow<float, int32_t>& row, float* out);
+void scatter_sparse_row(const SparseRow<float, int64_t>& row, float* out);
+void scatter_sparse_row(const SparseRow<double, int32_t>& row, double* out);
+void scatter_sparse_row(const SparseRow<double, int64_t>& row, double* out);
 
-/// Returns the sum of a[j] * b[j].
-float dot(const float* a, const float* b, int64_t n);
-double dot(const double* a, const double* b, int64_t n);
+/// out[k] = sum of left[j] * from[columns[k] * pitch + j] for all k; `values` is `left`, one row.
+void sample_sparse_row(const SparseRow<float, int32_t>& row, float* out);
+void sample_sparse_row(const SparseRow<float, int64_t>& row, float* out);
+void sample_sparse_row(const SparseRow<double, int32_t>& row, double* out);
+void sample_sparse_row(const SparseRow<double, int64_t>& row, double* out);
+
+/// out[j] += from[j].
+void add_row(const float* from, float* out, int64_t n);
+void add_row(const double* from, double* out, int64_t n);
 
 /// out[j] = reduction of x[i * n + j] over `count` rows i; count > 0.
 void reduce_segment(SegmentReduce how, const float* x, int64_t count, int64_t n, float* out);
