@@ -91,7 +91,8 @@ constexpr Operator kLogSoftmax = {
 };
 
 constexpr Operator kSoftmaxBackward = {
-    .kernel = {"softmax_backward", run_backward<kernels::softmax_backward>, cuda::softmax_backward, kDirectElements},
+    .kernel = {"softmax_backward", run_backward<kernels::softmax_backward>, cuda::softmax_backward,
+               kDirectElements},
     .doc = "Gradient of softmax with respect to its input, from the output y: y * (dy - sum(dy * y)).",
     .family = "softmax",
     .inputs = {"dy", "y"},
@@ -105,7 +106,8 @@ constexpr Operator kSoftmaxBackward = {
 };
 
 constexpr Operator kLogSoftmaxBackward = {
-    .kernel = {"log_softmax_backward", run_backward<kernels::log_softmax_backward>, cuda::log_softmax_backward, kDirectElements},
+    .kernel = {"log_softmax_backward", run_backward<kernels::log_softmax_backward>,
+               cuda::log_softmax_backward, kDirectElements},
     .doc = "Gradient of log_softmax with respect to its input, from the output y: dy - exp(y) * sum(dy).",
     .family = "softmax",
     .inputs = {"dy", "y"},

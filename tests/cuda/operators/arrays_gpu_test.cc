@@ -134,9 +134,9 @@ TEST(ArraysOnGpu, AreReadAsOnTheCpu) {
   const Context device = test::tested_device();
   if (device.is_cpu()) GTEST_SKIP() << "there is no GPU";
   const NDArray a = counted({3, 4}, f32, device);
-  EXPECT_EQ(7.f, a[{1, 3}].item<float>());
+  EXPECT_EQ(7.f, (a[{1, 3}].item<float>()));
   EXPECT_EQ(counted({3, 4}, f32, cpu()).transpose().to_vector<float>(), a.transpose().to_vector<float>());
-  EXPECT_EQ(std::vector<int64_t>({1, 5, 9}), a[{colon, 1}].to(i64).to_vector<int64_t>());
+  EXPECT_EQ(std::vector<int64_t>({1, 5, 9}), (a[{colon, 1}].to(i64).to_vector<int64_t>()));
   const std::string text = to_string(a), expected = to_string(a.to(cpu()));
   EXPECT_EQ(expected.substr(0, expected.find(']')), text.substr(0, text.find(']')));
 }
