@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/indexing_records.h"
 #include "operators/loss.h"
@@ -37,9 +38,7 @@ class CudaSizes : public KernelTest {
   static NDArray numbers(const Shape& shape, DType type = f32) {
     return Generator(7).normal(0, 1, shape).to(type);
   }
-  static NDArray labels(const Shape& shape, int64_t below) {
-    return Generator(8).randint(0, below, shape);
-  }
+  static NDArray labels(const Shape& shape, int64_t below) { return Generator(8).randint(0, below, shape); }
 };
 
 TEST_F(CudaSizes, RowsOfEveryLength) {
