@@ -15,6 +15,17 @@
 
 namespace mx::test {
 
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadSanitizer = true;  // each CUDA thread then takes a quarter of a millisecond
+#else
+constexpr bool kThreadSanitizer = false;
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kSlow = true;
+#else
+constexpr bool kSlow = false;
+#endif
+
 /// The operator with the CUDA kernel in place of the CPU's.
 inline Operator on_host(const Operator& op) {
   Operator twin = op;
