@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
+#include "operators/cuda_kernels.h"
 #include "operators/indexing.h"
 #include "operators/indexing_records.h"
 #include "operators/kernels/mask.h"
@@ -121,7 +122,7 @@ void run_masked_scatter(const KernelArgs& args) {
 }
 
 constexpr Operator kGatherNd = {
-    .kernel = {"gather_nd", run_gather_nd, nullptr, kDirectElements},
+    .kernel = {"gather_nd", run_gather_nd, cuda::gather_nd, kDirectElements},
     .doc =
         "Elements of x at positions given by several index arrays, as x[i, j] in NumPy. The index arrays "
         "broadcast together, and their dimensions replace the dimensions `axes` of x.",
@@ -132,7 +133,7 @@ constexpr Operator kGatherNd = {
     .gradient = detail::gradient_gather_nd,
     .gradient_uses = {.inputs = ~uint64_t{1}},
     .work = work_gather_nd};
-constexpr Operator kPutNd = {.kernel = {"put_nd", run_put_nd, nullptr, kDirectUpdates},
+constexpr Operator kPutNd = {.kernel = {"put_nd", run_put_nd, cuda::put_nd, kDirectUpdates},
                              .doc =
                                  "Copy of x in which the elements at positions given by several index arrays "
                                  "are set to `values`, or combined with them.",

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/fill_records.h"
@@ -158,7 +159,7 @@ void gradient(GradientContext& g);
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kAttention = {
-    .kernel = {"attention", run},
+    .kernel = {"attention", run, cuda::attention},
     .doc =
         "Scaled dot-product attention, softmax(scale * q k' + mask) v, and the logarithms of the sums of "
         "its exponentials.",
@@ -174,7 +175,7 @@ constexpr Operator kAttention = {
 };
 
 constexpr Operator kAttentionBackward = {
-    .kernel = {"attention_backward", run_backward},
+    .kernel = {"attention_backward", run_backward, cuda::attention_backward},
     .doc = "Gradients of attention with respect to q, k and v. delta is the sum of dy * y over a row.",
     .family = "attention",
     .inputs = {"dy", "q", "k", "v", "sums", "delta", "mask?"},

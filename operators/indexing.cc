@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/copy.h"
+#include "operators/cuda_kernels.h"
 #include "operators/indexing_records.h"
 
 namespace mx {
@@ -169,7 +170,7 @@ void run_embedding_gradient(const KernelArgs& args) {
 }
 
 constexpr Operator kTake = {
-    .kernel = {"take", run_take, nullptr, kDirectTaken},
+    .kernel = {"take", run_take, cuda::take, kDirectTaken},
     .doc = "Entries of x at `indices` along one axis. The dimensions of `indices` replace that axis.",
     .family = "indexing",
     .inputs = {"x", "indices"},
@@ -178,7 +179,7 @@ constexpr Operator kTake = {
     .gradient = detail::gradient_take,
     .gradient_uses = {.inputs = 2},
     .work = work_of_result};
-constexpr Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectElements},
+constexpr Operator kGather = {.kernel = {"gather", run_gather, cuda::gather, kDirectElements},
                               .doc =
                                   "Elements of x, each at an index of its own along one axis: y[.., j, ..] = "
                                   "x[.., indices[.., j, ..], ..].",
@@ -190,7 +191,7 @@ constexpr Operator kGather = {.kernel = {"gather", run_gather, nullptr, kDirectE
                               .gradient_uses = {.inputs = 2},
                               .work = work_of_result};
 constexpr Operator kScatter = {
-    .kernel = {"scatter", run_scatter, nullptr, kDirectUpdates},
+    .kernel = {"scatter", run_scatter, cuda::scatter, kDirectUpdates},
     .doc =
         "Copy of x in which x[.., indices[.., j, ..], ..] is set to updates[.., j, ..], or combined with it.",
     .family = "indexing",
@@ -201,20 +202,21 @@ constexpr Operator kScatter = {
     .gradient_uses = {.inputs = 7, .outputs = 1},
     .narrowed_uses = detail::uses_of_update,
     .in_place = 1};
-constexpr Operator kIndexUpdate = {.kernel = {"index_update", run_index_update, nullptr, kDirectUpdates},
-                                   .doc =
-                                       "Copy of x in which the entries at `indices` (n,) along one axis are "
-                                       "set to the entries of `updates`, or combined with them.",
-                                   .family = "indexing",
-                                   .inputs = {"x", "indices", "updates"},
-                                   .attrs = &kAttrType<UpdateAttrs>,
-                                   .infer = infer_index_update,
-                                   .gradient = detail::gradient_index_update,
-                                   .gradient_uses = {.inputs = 7, .outputs = 1},
-                                   .narrowed_uses = detail::uses_of_update,
-                                   .in_place = 1};
+constexpr Operator kIndexUpdate = {
+    .kernel = {"index_update", run_index_update, cuda::index_update, kDirectUpdates},
+    .doc =
+        "Copy of x in which the entries at `indices` (n,) along one axis are "
+        "set to the entries of `updates`, or combined with them.",
+    .family = "indexing",
+    .inputs = {"x", "indices", "updates"},
+    .attrs = &kAttrType<UpdateAttrs>,
+    .infer = infer_index_update,
+    .gradient = detail::gradient_index_update,
+    .gradient_uses = {.inputs = 7, .outputs = 1},
+    .narrowed_uses = detail::uses_of_update,
+    .in_place = 1};
 constexpr Operator kOneHot = {
-    .kernel = {"one_hot", run_one_hot, nullptr, kDirectElements},
+    .kernel = {"one_hot", run_one_hot, cuda::one_hot, kDirectElements},
     .doc =
         "One-hot encoding along a new last dimension: 1 at the position that the index gives, 0 elsewhere.",
     .family = "indexing",
@@ -222,7 +224,7 @@ constexpr Operator kOneHot = {
     .attrs = &kAttrType<OneHotAttrs>,
     .infer = infer_one_hot,
     .dtypes = {i32, i64}};
-constexpr Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr, kDirectElements},
+constexpr Operator kEmbedding = {.kernel = {"embedding", run_embedding, cuda::embedding, kDirectElements},
                                  .doc = "Rows of a table (rows, width) at `indices`: shape (.., width).",
                                  .family = "indexing",
                                  .inputs = {"table", "indices"},
@@ -232,7 +234,7 @@ constexpr Operator kEmbedding = {.kernel = {"embedding", run_embedding, nullptr,
                                  .gradient_uses = {.inputs = 2},
                                  .work = work_of_result};
 constexpr Operator kEmbeddingGradient = {
-    .kernel = {"embedding_gradient", run_embedding_gradient, nullptr, kDirectUpdates},
+    .kernel = {"embedding_gradient", run_embedding_gradient, cuda::embedding_gradient, kDirectUpdates},
     .doc =
         "Gradient of embedding with respect to the table: for each row, the sum of `head` over the positions "
         "that took this row.",

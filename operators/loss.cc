@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/loss.h"
 #include "operators/loss_gradient.h"
@@ -96,7 +97,8 @@ void run_backward(const KernelArgs& args) {
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kCrossEntropy = {
-    .kernel = {"cross_entropy", run<CrossEntropyAttrs, kernels::cross_entropy>, nullptr, kDirectElements},
+    .kernel = {"cross_entropy", run<CrossEntropyAttrs, kernels::cross_entropy>, cuda::cross_entropy,
+               kDirectElements},
     .doc =
         "Cross entropy between softmax(logits) and the target: class labels, or a distribution over the "
         "classes.",
@@ -112,7 +114,7 @@ constexpr Operator kCrossEntropy = {
 
 constexpr Operator kCrossEntropyBackward = {
     .kernel = {"cross_entropy_backward", run_backward<CrossEntropyAttrs, kernels::cross_entropy_backward>,
-               nullptr, kDirectElements},
+               cuda::cross_entropy_backward, kDirectElements},
     .doc = "Gradient of cross_entropy with respect to the logits.",
     .family = "loss",
     .inputs = {"dloss", "logits", "target", "weight?"},
@@ -125,7 +127,7 @@ constexpr Operator kCrossEntropyBackward = {
 };
 
 constexpr Operator kNllLoss = {
-    .kernel = {"nll_loss", run<NllAttrs, kernels::nll>, nullptr, kDirectElements},
+    .kernel = {"nll_loss", run<NllAttrs, kernels::nll>, cuda::nll_loss, kDirectElements},
     .doc = "Negative log-likelihood of the labels, from log-probabilities.",
     .family = "loss",
     .inputs = {"log_probabilities", "labels", "weight?"},
@@ -138,7 +140,8 @@ constexpr Operator kNllLoss = {
 };
 
 constexpr Operator kNllLossBackward = {
-    .kernel = {"nll_loss_backward", run_backward<NllAttrs, kernels::nll_backward>, nullptr, kDirectElements},
+    .kernel = {"nll_loss_backward", run_backward<NllAttrs, kernels::nll_backward>, cuda::nll_loss_backward,
+               kDirectElements},
     .doc = "Gradient of nll_loss with respect to the log-probabilities.",
     .family = "loss",
     .inputs = {"dloss", "log_probabilities", "labels", "weight?"},

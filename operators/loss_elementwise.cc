@@ -168,7 +168,7 @@ kernels::ElementwiseLossOptions options_of(const LossCall& call, const Shape& x)
 }
 
 // Variables, because they are null in a build without CUDA, where no kernel has a stream.
-const KernelFn kLossOnGpu = cuda::elementwise_loss, kSlopeOnGpu = cuda::elementwise_loss_backward;
+const KernelFn kLossOnGpu = cuda::loss_values, kSlopeOnGpu = cuda::loss_derivatives;
 
 void run_on_gpu(KernelFn kernel, const KernelArgs& args, const LossCall& call, const Shape& x) {
   const Attrs plan = detail::LossPlanAttrs(call.loss, options_of(call, x));

@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "operators/arrange.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/kernels/row_convert.h"
@@ -21,6 +22,7 @@ namespace {
 
 using detail::norm_type;
 using detail::NormForm;
+using detail::RunningStatisticsAttrs;
 
 constexpr int64_t kDirectElements = 512;
 
@@ -195,21 +197,6 @@ void run_inference(const KernelArgs& args) {
   kernels::copy(out, *y);
 }
 
-struct RunningStatisticsAttrs {
-  double momentum = 0.1;
-  bool cumulative = false;
-  double eps = 1e-5;
-  int64_t elements = 2;
-  template <class V>
-  static void fields(V&& v) {
-    v("momentum", &RunningStatisticsAttrs::momentum, "share of the new values in the averages");
-    v("cumulative", &RunningStatisticsAttrs::cumulative,
-      "whether the share is 1 / (number of batches) instead of momentum");
-    v("eps", &RunningStatisticsAttrs::eps, "the eps with which rstd was computed");
-    v("elements", &RunningStatisticsAttrs::elements, "number of elements of each channel in the batch");
-  }
-};
-
 void infer_running(InferContext& c) {
   const auto& attrs = c.attr<RunningStatisticsAttrs>();
   const Shape& shape = c.shape(0);
@@ -258,7 +245,7 @@ void run_running(const KernelArgs& args) {
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kBatchNorm = {
-    .kernel = {"batch_norm", run_forward<BatchNormAttrs, true>, nullptr, kDirectElements},
+    .kernel = {"batch_norm", run_forward<BatchNormAttrs, true>, cuda::batch_norm, kDirectElements},
     .doc = "Normalises each channel of x (N, C, ..) over the batch; mean and rstd are those of the channels.",
     .family = "normalisation",
     .inputs = {"x", "weight and bias..."},
@@ -271,7 +258,8 @@ constexpr Operator kBatchNorm = {
 };
 
 constexpr Operator kBatchNormBackward = {
-    .kernel = {"batch_norm_backward", run_backward<BatchNormBackwardAttrs, true>, nullptr, kDirectElements},
+    .kernel = {"batch_norm_backward", run_backward<BatchNormBackwardAttrs, true>, cuda::batch_norm_backward,
+               kDirectElements},
     .doc = "Gradients of batch_norm with respect to x, weight and bias, from those of y.",
     .family = "normalisation",
     .inputs = {"dy", "x", "mean", "rstd", "weight?"},
@@ -284,7 +272,7 @@ constexpr Operator kBatchNormBackward = {
 };
 
 constexpr Operator kBatchNormInference = {
-    .kernel = {"batch_norm_inference", run_inference, nullptr, kDirectElements},
+    .kernel = {"batch_norm_inference", run_inference, cuda::batch_norm_inference, kDirectElements},
     .doc = "Normalises each channel of x (N, C, ..) with given means and variances.",
     .family = "normalisation",
     .inputs = {"x", "mean", "variance", "weight and bias..."},
@@ -297,7 +285,7 @@ constexpr Operator kBatchNormInference = {
 };
 
 constexpr Operator kRunningStatistics = {
-    .kernel = {"update_running_statistics", run_running, nullptr, kDirectElements},
+    .kernel = {"update_running_statistics", run_running, cuda::update_running_statistics, kDirectElements},
     .doc =
         "Counts a batch and moves running averages towards its mean and unbiased variance; returns the "
         "share of the batch.",
@@ -310,7 +298,7 @@ constexpr Operator kRunningStatistics = {
 };
 
 constexpr Operator kGroupNorm = {
-    .kernel = {"group_norm", run_forward<GroupNormAttrs, true>, nullptr, kDirectElements},
+    .kernel = {"group_norm", run_forward<GroupNormAttrs, true>, cuda::group_norm, kDirectElements},
     .doc = "Normalises x (N, C, ..) over groups of channels, for each n.",
     .family = "normalisation",
     .inputs = {"x", "weight and bias..."},
@@ -323,7 +311,8 @@ constexpr Operator kGroupNorm = {
 };
 
 constexpr Operator kGroupNormBackward = {
-    .kernel = {"group_norm_backward", run_backward<GroupNormBackwardAttrs, true>, nullptr, kDirectElements},
+    .kernel = {"group_norm_backward", run_backward<GroupNormBackwardAttrs, true>, cuda::group_norm_backward,
+               kDirectElements},
     .doc = "Gradients of group_norm with respect to x, weight and bias, from those of y.",
     .family = "normalisation",
     .inputs = {"dy", "x", "mean", "rstd", "weight?"},
@@ -336,7 +325,7 @@ constexpr Operator kGroupNormBackward = {
 };
 
 constexpr Operator kLayerNorm = {
-    .kernel = {"layer_norm", run_forward<LayerNormAttrs, true>, nullptr, kDirectElements},
+    .kernel = {"layer_norm", run_forward<LayerNormAttrs, true>, cuda::layer_norm, kDirectElements},
     .doc = "Normalises x over its last dimensions.",
     .family = "normalisation",
     .inputs = {"x", "weight and bias..."},
@@ -349,7 +338,8 @@ constexpr Operator kLayerNorm = {
 };
 
 constexpr Operator kLayerNormBackward = {
-    .kernel = {"layer_norm_backward", run_backward<LayerNormBackwardAttrs, true>, nullptr, kDirectElements},
+    .kernel = {"layer_norm_backward", run_backward<LayerNormBackwardAttrs, true>, cuda::layer_norm_backward,
+               kDirectElements},
     .doc = "Gradients of layer_norm with respect to x, weight and bias, from those of y.",
     .family = "normalisation",
     .inputs = {"dy", "x", "mean", "rstd", "weight?"},
@@ -362,7 +352,7 @@ constexpr Operator kLayerNormBackward = {
 };
 
 constexpr Operator kRmsNorm = {
-    .kernel = {"rms_norm", run_forward<LayerNormAttrs, false>, nullptr, kDirectElements},
+    .kernel = {"rms_norm", run_forward<LayerNormAttrs, false>, cuda::rms_norm, kDirectElements},
     .doc = "Divides x by the root of the mean square over its last dimensions.",
     .family = "normalisation",
     .inputs = {"x", "weight?"},
@@ -375,7 +365,8 @@ constexpr Operator kRmsNorm = {
 };
 
 constexpr Operator kRmsNormBackward = {
-    .kernel = {"rms_norm_backward", run_backward<LayerNormBackwardAttrs, false>, nullptr, kDirectElements},
+    .kernel = {"rms_norm_backward", run_backward<LayerNormBackwardAttrs, false>, cuda::rms_norm_backward,
+               kDirectElements},
     .doc = "Gradients of rms_norm with respect to x and weight, from that of y.",
     .family = "normalisation",
     .inputs = {"dy", "x", "rstd", "weight?"},

@@ -79,6 +79,22 @@ inline NormForm layer_norm_form(const Shape& x, int64_t dims, bool centred, cons
           .centred = centred};
 }
 
+/// The attributes of update_running_statistics.
+struct RunningStatisticsAttrs {
+  double momentum = 0.1;
+  bool cumulative = false;
+  double eps = 1e-5;
+  int64_t elements = 2;
+  template <class V>
+  static void fields(V&& v) {
+    v("momentum", &RunningStatisticsAttrs::momentum, "share of the new values in the averages");
+    v("cumulative", &RunningStatisticsAttrs::cumulative,
+      "whether the share is 1 / (number of batches) instead of momentum");
+    v("eps", &RunningStatisticsAttrs::eps, "the eps with which rstd was computed");
+    v("elements", &RunningStatisticsAttrs::elements, "number of elements of each channel in the batch");
+  }
+};
+
 /// The type of statistics and of the computation.
 inline DType norm_type(DType x) { return x == f64 ? f64 : f32; }
 

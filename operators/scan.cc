@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/kernels/scan.h"
 #include "operators/scan_gradient.h"
 
@@ -38,11 +39,27 @@ void run(const KernelArgs& args) {
   kernels::scan(kOp, args.out[0], args.in[0], attrs.axis, {attrs.exclusive, attrs.reverse});
 }
 
+constexpr KernelFn cuda_kernel(ScanOp op) {
+  switch (op) {
+    case ScanOp::cumsum:
+      return cuda::cumsum;
+    case ScanOp::cumprod:
+      return cuda::cumprod;
+    case ScanOp::cummax:
+      return cuda::cummax;
+    case ScanOp::cummin:
+      return cuda::cummin;
+    case ScanOp::logcumsumexp:
+      break;
+  }
+  return cuda::logcumsumexp;
+}
+
 template <size_t kIndex>
 const Operator& record() {
   constexpr ScanOp kOp = kEntries[kIndex].op;
   static const Operator op = {
-      .kernel = {kernels::to_string(kOp), run<kOp>, nullptr, kOp == ScanOp::logcumsumexp ? 32 : 512},
+      .kernel = {kernels::to_string(kOp), run<kOp>, cuda_kernel(kOp), kOp == ScanOp::logcumsumexp ? 32 : 512},
       .doc = kEntries[kIndex].doc,
       .family = "scan",
       .inputs = {"x"},
@@ -70,7 +87,7 @@ void run_recurrence(const KernelArgs& args) {
 }
 
 constexpr Operator kLinearRecurrence = {
-    .kernel = {"linear_recurrence", run_recurrence, nullptr, 512},
+    .kernel = {"linear_recurrence", run_recurrence, cuda::linear_recurrence, 512},
     .doc = "Linear recurrence y[i] = a[i] * y[i - 1] + b[i] along an axis, with y[0] = b[0].",
     .family = "scan",
     .inputs = {"a", "b"},

@@ -145,7 +145,7 @@ void gradient_clamp_numbers(GradientContext& g) {
 }
 
 constexpr Operator kWhereNumbers = {
-    .kernel = {"where_scalar", run_where_numbers, cuda::where_numbers, kDirectElements},
+    .kernel = {"where_scalar", run_where_numbers, cuda::where_scalar, kDirectElements},
     .doc = "Selection as by where, with a number in place of a, of b, or of both.",
     .family = "select",
     .inputs = {"condition", "x?"},
@@ -158,7 +158,7 @@ constexpr Operator kWhereNumbers = {
 };
 
 constexpr Operator kClampNumbers = {
-    .kernel = {"clamp_scalar", run_clamp_numbers, cuda::clamp_numbers, kDirectElements},
+    .kernel = {"clamp_scalar", run_clamp_numbers, cuda::clamp_scalar, kDirectElements},
     .doc =
         "Elements of x limited to a range, min(max(x, low), high), where a limit is a number or the array "
         "`limit`; NaN if one of the three is NaN.",

@@ -19,12 +19,14 @@ pack() {
   for word in "$@"; do
     if [ "$word" = --without-nvidia ]; then nvidia=0; else out=$word; fi
   done
-  for program in mxrun tests/{cuda_facts_test,device_test,stream_suite_test,comm_nccl_program} \
+  for program in mxrun tests/{cuda_facts_test,device_test,stream_suite_test,operators_gpu_test,comm_nccl_program} \
+    examples/train_mnist \
     benchmarks/{stream_bench,cuda_calls_bench,engine_bench}; do
     [ -x "build/release/$program" ] || die "build/release/$program is missing; scripts/test.sh builds it"
     programs+=(--program "build/release/$program")
   done
   scripts/gpu_bundle.sh --out "$folder" "${programs[@]}"
+  cp -r examples/data/mnist "$folder/mnist"
   if [ -e build/release/modules/libmx_comm_nccl.so ]; then
     mkdir -p "$folder/modules"
     cp build/release/modules/libmx_comm_nccl.so "$folder/modules/"
@@ -79,6 +81,13 @@ run() {
   CUDA_MODULE_LOADING=EAGER step facts_eager 60 bin/cuda_facts_test --gtest_color=no
   CUDA_MODULE_LOADING=LAZY step facts_lazy 60 bin/cuda_facts_test --gtest_color=no
   step device 60 bin/device_test --gtest_color=no --gtest_filter='gpu*'
+  step arrays 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='ArraysOnGpu*'
+  step operators 150 bin/operators_gpu_test --gtest_color=no --gtest_filter='OperatorsOnGpu*'
+  grep -E '^[a-z0-9_]+ \| ' "$out/operators.log" >"$out/operators.txt" || true # the table
+  step training 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='TrainingOnGpu*'
+  step train_mnist 60 bin/train_mnist --device gpu:0 --data mnist --epochs 2 --save "$out/mnist.safetensors" \
+    --curve "$out/mnist_loss.svg"
+  step train_mnist_cpu 60 bin/train_mnist --data mnist --epochs 2 --save "$here/mnist.safetensors" --curve "$here/mnist.svg"
   step streams 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
   CUDA_MODULE_LOADING=EAGER step streams_eager 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
   for case in 1 2 3 "2 fork" "2 leaves" "2 aborts" "2 timeout" "2 count" "3 type" "2 name" "3 barrier" "2 message"; do

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "operators/cuda/pointwise.cuh"
-#include "operators/cuda_kernels.h"
 #include "operators/formulas.h"
 #include "operators/kernels/comparison.h"
 #include "operators/number.h"

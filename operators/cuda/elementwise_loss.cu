@@ -2,7 +2,6 @@
 // the number of elements only.
 #include "ndarray/cuda/strided.cuh"
 #include "operators/cuda/group.cuh"
-#include "operators/cuda_kernels.h"
 #include "operators/loss_formulas.h"
 #include "operators/loss_plan.h"
 #include "operators/scratch.h"
@@ -85,7 +84,7 @@ unsigned loop_blocks(int64_t n) { return blocks_for(n, kLoopThreads, 1 << 16); }
 
 }  // namespace
 
-void elementwise_loss(const KernelArgs& args) {
+void loss_values(const KernelArgs& args) {
   const auto& plan = args.attr<detail::LossPlanAttrs>();
   const auto op = static_cast<ElementwiseLoss>(plan.loss);
   const Tensor &x = args.in[0], &target = args.in[1], &out = args.out[0];
@@ -115,7 +114,7 @@ void elementwise_loss(const KernelArgs& args) {
   in_double(out, x, target) ? run(double{}) : run(float{});
 }
 
-void elementwise_loss_backward(const KernelArgs& args) {
+void loss_derivatives(const KernelArgs& args) {
   const auto& plan = args.attr<detail::LossPlanAttrs>();
   const auto op = static_cast<ElementwiseLoss>(plan.loss);
   const Tensor &head = args.in[0], &x = args.in[1], &target = args.in[2], &out = args.out[0];

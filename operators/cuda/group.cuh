@@ -13,6 +13,7 @@ inline constexpr int kBlock = 256;  ///< threads of every block here
 template <int kLanes>
 struct Group {
   static_assert(kLanes == 1 || kLanes == kWarp || kLanes == kBlock);
+  static constexpr int kThreads = kLanes;
   static constexpr int kRows = kBlock / kLanes;  ///< groups of a block
 
   /// The row of this thread's group.

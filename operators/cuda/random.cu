@@ -6,7 +6,6 @@
 // words.
 #include "engine/base/check.h"
 #include "ndarray/cuda/strided.cuh"
-#include "operators/cuda_kernels.h"
 #include "operators/kernels/random.h"
 #include "operators/kernels/random_fill.h"
 #include "operators/random_records.h"

@@ -1,8 +1,8 @@
 // Reductions: any set of axes, any strides, any types.
 //
 // A group of threads folds the elements of one result, or a part of them if there are few results. The parts
-// are then combined in their order. How many there are, and which thread folds which elements, depends on shape
-// and strides only, so results repeat bit for bit.
+// are then combined in their order. How many there are, and which thread folds which elements, depends on
+// shape and strides only, so results repeat bit for bit.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -180,7 +180,8 @@ struct MomentsFold {
     const A mean = s.mean + distance / static_cast<A>(s.count + 1);
     return {mean, s.squares + distance * (x - mean), s.count + 1};
   }
-  // Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+  // Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
+  // 1979.
   __device__ State combine(State a, State b) const {
     if (b.count == 0) return a;
     if (a.count == 0) return b;
@@ -214,7 +215,9 @@ struct Last {
         return;
       case Finish::root:
         if constexpr (!kInteger<T>)
-          store(out, at, inverse_power == 0.5 ? sqrt(value) : static_cast<T>(pow(value, static_cast<T>(inverse_power))));
+          store(
+              out, at,
+              inverse_power == 0.5 ? sqrt(value) : static_cast<T>(pow(value, static_cast<T>(inverse_power))));
         return;
       case Finish::any:
         return store(out, at, int64_t{value != T(0)});
@@ -238,7 +241,8 @@ struct Work {
 };
 
 template <class F, int kLanes>
-__global__ void __launch_bounds__(kBlock) fold_parts(F fold, Work work, Last last, typename F::State* partial) {
+__global__ void __launch_bounds__(kBlock)
+    fold_parts(F fold, Work work, Last last, typename F::State* partial) {
   using G = Group<kLanes>;
   using A = typename F::Element;
   const int64_t group = G::row();
@@ -246,7 +250,8 @@ __global__ void __launch_bounds__(kBlock) fold_parts(F fold, Work work, Last las
   // Neighbouring groups have neighbouring results.
   const int64_t output = group % work.outputs, part = group / work.outputs;
   const int64_t base = work.in_offset + work.kept.offset(0, output);
-  const int64_t begin = part * work.part, end = begin + work.part < work.count ? begin + work.part : work.count;
+  const int64_t begin = part * work.part,
+                end = begin + work.part < work.count ? begin + work.part : work.count;
   const auto element = [&](int64_t i) {
     A x = load<A>(work.in, base + work.reduced.offset(0, i));
     if constexpr (kInteger<A>) x = x < work.low ? work.low : x > work.high ? work.high : x;
@@ -270,7 +275,8 @@ __global__ void __launch_bounds__(kBlock) fold_parts(F fold, Work work, Last las
 }
 
 template <class F>
-__global__ void __launch_bounds__(kBlock) join_parts(F fold, Work work, Last last, const typename F::State* partial) {
+__global__ void __launch_bounds__(kBlock)
+    join_parts(F fold, Work work, Last last, const typename F::State* partial) {
   const int64_t output = global_index();
   if (output >= work.outputs) return;
   typename F::State state = partial[output];
@@ -302,9 +308,18 @@ template <class F>
 void start(const KernelArgs& args, const F& fold, const ReducePlan& plan, const Last& last,
            std::optional<DType> narrow = {}) {
   const Tensor &in = args.in[0], &out = args.out[0];
-  Work work{elements_of(in),   elements_of(out),   dims_from<2>(plan.kept, true), dims_from<1>(plan.reduced, false),
-            plan.in_offset,    plan.out_offset,    plan.kept_count,               plan.reduced_count,
-            1,                 plan.reduced_count, INT64_MIN,                     INT64_MAX};
+  Work work{elements_of(in),
+            elements_of(out),
+            dims_from<2>(plan.kept, true),
+            dims_from<1>(plan.reduced, false),
+            plan.in_offset,
+            plan.out_offset,
+            plan.kept_count,
+            plan.reduced_count,
+            1,
+            plan.reduced_count,
+            INT64_MIN,
+            INT64_MAX};
   if (narrow && is_integral(*narrow) && is_floating(in.dtype))
     visit(*narrow, [&](auto tag) {
       using T = typename decltype(tag)::type;
@@ -319,13 +334,14 @@ void start(const KernelArgs& args, const F& fold, const ReducePlan& plan, const 
   if (work.part > 0) work.parts = (work.count + work.part - 1) / work.part;
   work.parts = std::max<int64_t>(work.parts, 1);
   using State = typename F::State;
-  const Scratch partial(args, work.parts > 1 ? static_cast<size_t>(work.parts * work.outputs) * sizeof(State) : 0);
+  const Scratch partial(args,
+                        work.parts > 1 ? static_cast<size_t>(work.parts * work.outputs) * sizeof(State) : 0);
   visit_lanes(lanes, work.outputs * work.parts, [&]<int kLanes>(unsigned blocks) {
     launch(stream_of(args), blocks, kBlock, 0, fold_parts<F, kLanes>, fold, work, last, partial.as<State>());
   });
   if (work.parts > 1)
-    launch(stream_of(args), blocks_for(work.outputs, kBlock, INT32_MAX), kBlock, 0, join_parts<F>, fold, work, last,
-           static_cast<const State*>(partial.as<State>()));
+    launch(stream_of(args), blocks_for(work.outputs, kBlock, INT32_MAX), kBlock, 0, join_parts<F>, fold, work,
+           last, static_cast<const State*>(partial.as<State>()));
 }
 
 ReducePlan plan_of(const KernelArgs& args, const Shape& axes, const char* op, bool ordered = false) {
@@ -355,7 +371,9 @@ void values(const KernelArgs& args, const char* op, const Shape& axes, Value kin
 void counts(const KernelArgs& args, const char* op, Finish finish) {
   const ReducePlan plan = plan_of(args, args.attr<ReduceAttrs>().axes, op);
   if (plan.kept_count == 0) return;
-  visit_folded(args.in[0].dtype, [&]<class A>() { start(args, CountFold<A>{}, plan, {finish, plan.reduced_count}); });
+  visit_folded(args.in[0].dtype, [&]<class A>() {
+    start(args, CountFold<A>{}, plan, {finish, plan.reduced_count});
+  });
 }
 
 void indices(const KernelArgs& args, const char* op, bool largest) {
@@ -370,7 +388,9 @@ void variances(const KernelArgs& args, const char* op, bool root) {
   if (plan.kept_count == 0) return;
   const double divisor = std::max(0.0, static_cast<double>(plan.reduced_count) - attrs.correction);
   const DType in = args.in[0].dtype;
-  visit_real(is_floating(in) ? in : f64, [&]<class A>() { start(args, MomentsFold<A>{divisor, root}, plan, {}); });
+  visit_real(is_floating(in) ? in : f64, [&]<class A>() {
+    start(args, MomentsFold<A>{divisor, root}, plan, {});
+  });
 }
 
 void totals(const KernelArgs& args, const char* op, Value kind, Finish finish) {

@@ -1,6 +1,5 @@
 // where and clamp.
 #include "operators/cuda/pointwise.cuh"
-#include "operators/cuda_kernels.h"
 #include "operators/formulas.h"
 #include "operators/select_attrs.h"
 
@@ -118,7 +117,7 @@ void where(const KernelArgs& args) {
   run_where(args, Side(args, &args.in[1], 0), Side(args, &args.in[2], 0));
 }
 
-void where_numbers(const KernelArgs& args) {
+void where_scalar(const KernelArgs& args) {
   const auto& numbers = args.attr<detail::WhereNumbers>();
   run_where(args, Side(args, numbers.a ? nullptr : &args.in[1], numbers.a.value_or(0)),
             Side(args, numbers.b ? nullptr : &args.in[1], numbers.b.value_or(0)));
@@ -126,7 +125,7 @@ void where_numbers(const KernelArgs& args) {
 
 void clamp(const KernelArgs& args) { run_clamp(args, &args.in[1], &args.in[2], 0, 0); }
 
-void clamp_numbers(const KernelArgs& args) {
+void clamp_scalar(const KernelArgs& args) {
   const auto& limits = args.attr<detail::ClampNumbers>();
   const DType type = args.out[0].dtype;
   const double infinity = std::numeric_limits<double>::infinity();

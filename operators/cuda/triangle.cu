@@ -1,6 +1,5 @@
 // tril and triu.
 #include "ndarray/cuda/strided.cuh"
-#include "operators/cuda_kernels.h"
 #include "operators/fill_records.h"
 
 namespace mx::cuda {

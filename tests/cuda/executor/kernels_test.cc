@@ -2,95 +2,15 @@
 // and layouts. Threads and blocks run in several orders, and every order must give the same bits.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
-#include "tests/cuda/executor/executor.h"
-#include "tests/cuda/executor/kernels_on_host.h"
-#include "tests/operators/registry_support.h"
+#include "tests/cuda/executor/kernel_cases.h"
 
 namespace mx::test {
 namespace {
 
-/// The operator with the CUDA kernel in place of the CPU's.
-Operator on_host(const Operator& op) {
-  Operator twin = op;
-  twin.kernel.cpu = kernels_on_host().at(op.name());
-  return twin;
-}
-
-bool has_kernel(const Operator& op) { return kernels_on_host().count(op.name()) != 0; }
-
-std::vector<NDArray> copies(const Operator& op, const Sample& sample) {
-  std::vector<NDArray> inputs = sample.inputs;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (is_updated(op, i)) inputs[i] = inputs[i].clone();
-  return inputs;
-}
-
-/// The outputs, followed by the inputs that the operator has updated.
-std::vector<NDArray> results_of(const Operator& op, const Sample& sample) {
-  std::vector<NDArray> inputs = copies(op, sample);
-  std::vector<NDArray> results = call(op, sample.attrs, inputs);
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (is_updated(op, i)) results.push_back(inputs[i]);
-  return results;
-}
-
-double tolerance_of(DType type) {
-  switch (type) {
-    case DType::f64:
-      return 1e-12;
-    case DType::f32:
-      return 2e-5;
-    case DType::f16:
-      return 2e-3;
-    case DType::bf16:
-      return 1.6e-2;
-    default:
-      return 0;
-  }
-}
-
-/// `type`: the narrowest type of the computation.
-void expect_close(const NDArray& expected, const NDArray& got, DType type) {
-  ASSERT_EQ(expected.shape(), got.shape());
-  ASSERT_EQ(expected.dtype(), got.dtype());
-  if (!is_floating(got.dtype())) {
-    EXPECT_EQ(content_of(expected), content_of(got));
-    return;
-  }
-  const double relative = std::max(tolerance_of(type), tolerance_of(got.dtype()));
-  const auto x = expected.to(f64).to_vector<double>(), y = got.to(f64).to_vector<double>();
-  double largest = 0;
-  for (const double v : x)
-    if (std::isfinite(v)) largest = std::max(largest, std::abs(v));
-  int shown = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const bool same = x[i] == y[i] || (std::isnan(x[i]) && std::isnan(y[i])) ||
-                      std::abs(x[i] - y[i]) <= relative * (std::abs(x[i]) + 0.1 * largest + 1e-30);
-    EXPECT_TRUE(same) << "element " << i << ": expected " << x[i] << ", got " << y[i];
-    if (!same && ++shown == 5) break;
-  }
-}
-
-class CudaKernels : public ::testing::Test {
- protected:
-  ~CudaKernels() override { executor_options() = {}; }
-
- private:
-  static EngineOptions naive() {
-    EngineOptions options;
-    options.mode = EngineMode::naive;
-    return options;
-  }
-  // Runs operations in the calling thread, which has the executor's options.
-  Engine engine_{naive()};
-  EngineScope scope_{engine_};
-};
+using CudaKernels = KernelTest;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr bool kSlow = true;

@@ -1,0 +1,65 @@
+// Indices along axes, shared by the kernels that read and write at them.
+#pragma once
+
+#include <span>
+
+#include "engine/base/check.h"
+#include "ndarray/cuda/strided.cuh"
+#include "operators/cuda/group.cuh"
+#include "operators/kernels/index_check.h"
+#include "operators/scratch.h"
+
+namespace mx::cuda {
+
+inline constexpr int64_t kOffsets = -1;
+
+/// Converts an index to one in [0, size). With the size kOffsets it is already an offset, and stays as it is.
+struct ResolveIndex {
+  int64_t size;
+  kernels::IndexMode mode;
+
+  __device__ int64_t operator()(int64_t index) const {
+    if (size == kOffsets) return index;
+    if (mode == kernels::IndexMode::wrap) {
+      const int64_t rest = index % size;
+      return rest < 0 ? rest + size : rest;
+    }
+    if (mode == kernels::IndexMode::raise && index < 0) index += size;
+    return index < 0 ? 0 : index >= size ? size - 1 : index;
+  }
+};
+
+/// Throws InvalidArgument if there are indices for an axis without elements.
+inline void check_axis(const char* op, int64_t size, int64_t indices) {
+  MX_CHECK(size != 0 || indices == 0, InvalidArgument, "[", op,
+           "] expected no indices for an axis of size 0, got ", indices);
+}
+
+/// offsets[i] = (add ? offsets[i] : 0) + index[i] * stride, for the n elements of the indices in row-major
+/// order.
+inline __global__ void __launch_bounds__(kBlock)
+    locate_indices(int64_t* offsets, Elements index, Dims<1> dims, int64_t n, ResolveIndex resolve,
+                   int64_t stride, bool add) {
+  for (int64_t i = global_index(); i < n; i += global_size()) {
+    const int64_t place = resolve(load<int64_t>(index, dims.offset(0, i))) * stride;
+    offsets[i] = add ? offsets[i] + place : place;
+  }
+}
+
+/// Writes the offset in `array` of each combination of the indices to `memory`, which has way.shape.numel()
+/// numbers; returns them with that shape. No axis may have size 0.
+inline Tensor locate(const KernelArgs& args, const kernels::detail::Advanced& way, const Tensor& array,
+                     std::span<const Tensor> indices, kernels::IndexMode mode, int64_t* memory) {
+  const int64_t n = way.shape.numel();
+  for (int k = 0; k < way.axes.rank(); ++k) {
+    const Tensor index = indices[static_cast<size_t>(k)].broadcast(way.shape);
+    const int axis = static_cast<int>(way.axes[k]);
+    check_axis("index", array.shape[axis], n);
+    launch(stream_of(args), blocks_for(n, kBlock, 1 << 16), kBlock, 0, locate_indices, memory,
+           elements_of(index), dims_of<1>({&index}), n, ResolveIndex{array.shape[axis], mode},
+           array.strides[axis], k > 0);
+  }
+  return {memory, DType::i64, way.shape, contiguous_strides(way.shape)};
+}
+
+}  // namespace mx::cuda
