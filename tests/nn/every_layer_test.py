@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that the tests over all layers cover every layer. Usage: every_layer_test.py SOURCE_DIR
 
-Every class in nn/*.h that ModuleOf, or a template over it, is told about (`class X : public ...<X`) must be named
+Every class in nn/*.h and nn/generation/*.h that ModuleOf, or a template over it, is told about (`class X : public ...<X`) must be named
 in tests/nn/layers.h or, if it takes other inputs than one array of floating-point numbers, in one of OTHERS.
 """
 
@@ -12,7 +12,7 @@ import sys
 
 
 OTHERS = ["call_arguments_test.cc", "loss_test.cc", "more_losses_test.cc", "embedding_test.cc",
-          "graph_test.cc", "transformer_test.cc"]
+          "graph_test.cc", "transformer_test.cc", "generation_test.cc"]
 
 
 def read(path):
@@ -24,7 +24,8 @@ def main():
     root = sys.argv[1]
     cases = [read(os.path.join(root, "tests/nn", name)) for name in ["layers.h", *OTHERS]]
     found, missing = 0, []
-    for header in sorted(glob.glob(os.path.join(root, "nn", "*.h"))):
+    headers = [path for folder in ("nn", "nn/generation") for path in glob.glob(os.path.join(root, folder, "*.h"))]
+    for header in sorted(headers):
         for name in re.findall(r"^class (\w+) : public \w+<\1\b", read(header), re.MULTILINE):
             found += 1
             if not any(re.search(rf"\bnn::{name}\b", text) for text in cases):

@@ -86,6 +86,34 @@ TEST(Gpt, OutputWeightsAreThoseOfTheEmbedding) {
   EXPECT_EQ(2 + 12 * 2 + 2, static_cast<int>(gpt.parameters().size()));
 }
 
+TEST(Gpt, Conv1dIsALinearOfTheTransposedWeight) {
+  nn::Conv1D conv(3, 2), without(3, 2, {.bias = false});
+  nn::Linear linear(3, 2), plain(3, 2, {.bias = false});
+  const NDArray x = test::inputs({4, 3});
+  {
+    const NoGrad pause;
+    linear.weight.copy_from(conv.weight->T());
+    linear.bias.copy_from(conv.bias);
+    plain.weight.copy_from(without.weight->T());
+  }
+  EXPECT_EQ(content_of(linear(x)), content_of(conv(x)));
+  EXPECT_EQ(content_of(plain(x)), content_of(without(x)));
+  sum(conv(x) * test::inputs({4, 2})).backward();
+  sum(linear(x) * test::inputs({4, 2})).backward();
+  EXPECT_EQ(content_of(linear.weight.grad().T()), content_of(conv.weight.grad()));
+  EXPECT_THROW(nn::Conv1D(-1, 2), InvalidArgument);
+}
+
+TEST(Gpt, BlocksHaveGradientsOfTheirOwn) {
+  nn::GPTBlock block(tiny_options());
+  const nn::GPTBlock copy = block.clone();
+  NDArray x = test::inputs({2, 5, 8}).requires_grad_();
+  sum(block(x)).backward();
+  for (const auto& [name, p] : block.parameters()) EXPECT_TRUE(p.grad().defined()) << name;
+  for (const auto& [name, p] : copy.parameters()) EXPECT_FALSE(p.grad().defined()) << name;
+  EXPECT_TRUE(bool(all(isfinite(x.grad()))));
+}
+
 TEST(Gpt, ALaterTokenLeavesEarlierLogitsAsTheyWere) {
   nn::GPT gpt(tiny_options());
   gpt.eval();

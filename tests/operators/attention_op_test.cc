@@ -138,7 +138,11 @@ TEST(AttentionOp, WrongOperandsAreNamed) {
   EXPECT_TRUE(contains(refused(q, k.slice(3, {0, 7}), v), "expected q (B, H, L, E), k (B, G, S, E)"));
   EXPECT_TRUE(contains(refused(q, k.slice(1, {0, 3}), v.slice(1, {0, 3})), "a multiple of that of k and v"));
   EXPECT_TRUE(contains(refused(q, k.to(f64), v), "of one floating-point type"));
-  EXPECT_TRUE(contains(refused(q, k, v, ones({3, 4})), "broadcast"));
+  for (const Shape& shape : {Shape{3, 4}, Shape{2, 3, 5}, Shape{1, 2, 4, 3, 5}})
+    EXPECT_TRUE(
+        contains(refused(q, k, v, ones(shape)),
+                 "[attention] expected a mask that broadcasts to the shape of the scores, (2, 4, 3, 5), got"))
+        << shape;
   EXPECT_TRUE(contains(refused(q, k, v, ones({3, 5}, i32)), "a mask of bool or of the type of q"));
   EXPECT_TRUE(contains(refused(q[0][0], k[0][0], v[0][0]), "expected q (B, H, L, E)"));
 }

@@ -59,7 +59,7 @@ class CharGpt(unittest.TestCase):
             file.write(TEXT[:200])
         result = self.run_program()
         self.assertEqual(result.returncode, 1)
-        self.assertIn("expected a text of more than 330 characters, got 200", result.stderr)
+        self.assertIn("expected more than --length 32 characters for validation, a tenth of the text, got 20", result.stderr)
 
 
 if __name__ == "__main__":

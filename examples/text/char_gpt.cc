@@ -13,17 +13,17 @@
 #include <string>
 #include <vector>
 
-#include "examples/chars/char_text.h"
 #include "examples/support/command_line.h"
+#include "examples/text/corpus.h"
 
 namespace {
 
 using namespace mx;
 
 struct Options {
-  std::string data = "examples/data/tinyshakespeare/input.txt";
+  std::string data = "examples/data/tinyshakespeare/input.txt.gz";
   std::string save = "char_gpt.safetensors";
-  int64_t steps = 8000;
+  int64_t steps = 6500;
   int64_t batch = 8;
   int64_t length = 128;
   int64_t layers = 4;
@@ -55,22 +55,15 @@ NDArray loss_of(const nn::GPT& gpt, const Pieces& p) {
 
 class Training {
  public:
-  explicit Training(const Options& o)
-      : o_(o), text_(examples::read_text(o.data)), alphabet_(text_), gpt_(model()), numbers_(o.seed) {
-    const std::vector<int64_t> all = alphabet_.numbers(text_);
-    const auto cut = static_cast<int64_t>(0.9 * static_cast<double>(all.size()));
-    MX_CHECK(cut > o.length && static_cast<int64_t>(all.size()) - cut > o.length, InvalidArgument,
-             "[char_gpt] expected a text of more than ", 10 * (o.length + 1), " characters, got ",
-             all.size());
-    const NDArray whole = array(all);
-    train_ = whole.slice(0, {0, cut});
-    rest_ = whole.slice(0, {cut, whole.numel()});
+  explicit Training(const Options& o) : o_(o), corpus_(o.data), gpt_(model()), numbers_(o.seed) {
+    MX_CHECK(rest().numel() > o.length, InvalidArgument, "[char_gpt] expected more than --length ", o.length,
+             " characters for validation, a tenth of the text, got ", rest().numel());
   }
 
   void run() {
     std::printf("char_gpt: %lld characters, %lld different ones, %lld parameters\n",
-                static_cast<long long>(text_.size()), static_cast<long long>(alphabet_.size()),
-                static_cast<long long>(gpt_.num_parameters()));
+                static_cast<long long>(train().numel() + rest().numel()),
+                static_cast<long long>(corpus_.characters()), static_cast<long long>(gpt_.num_parameters()));
     const auto is_matrix = [](const NamedParameter& p) { return p.array().rank() > 1; };
     const Parameters all = gpt_.parameters();
     optim::AdamW optimizer(all.where(is_matrix),
@@ -82,8 +75,8 @@ class Training {
     auto start = std::chrono::steady_clock::now();
     NDArray total = zeros({});
     for (int64_t step = 1; step <= o_.steps; ++step) {
-      const NDArray starts = numbers_.randint(0, train_.numel() - o_.length, {o_.batch});
-      const NDArray loss = loss_of(gpt_, pieces_at(train_, starts, o_.length));
+      const NDArray starts = numbers_.randint(0, train().numel() - o_.length, {o_.batch});
+      const NDArray loss = loss_of(gpt_, pieces_at(train(), starts, o_.length));
       optimizer.zero_grad();
       loss.backward();
       optimizer.step();
@@ -107,9 +100,12 @@ class Training {
   }
 
  private:
+  const NDArray& train() const { return corpus_.train(); }
+  const NDArray& rest() const { return corpus_.validation(); }
+
   nn::GPT model() const {
     manual_seed(static_cast<uint64_t>(o_.seed));
-    return nn::GPT({.vocab_size = alphabet_.size(),
+    return nn::GPT({.vocab_size = corpus_.characters(),
                     .n_positions = o_.length,
                     .n_embd = o_.width,
                     .n_layer = o_.layers,
@@ -125,12 +121,12 @@ class Training {
   double validation_loss() {
     const NoGrad pause;
     const PredictMode predict;
-    const int64_t pieces = std::min((rest_.numel() - 1) / o_.length, o_.validate * o_.batch);
+    const int64_t pieces = std::min((rest().numel() - 1) / o_.length, o_.validate * o_.batch);
     double total = 0;
     for (int64_t first = 0; first < pieces; first += o_.batch) {
       const int64_t count = std::min(o_.batch, pieces - first);
       const NDArray starts = arange(first, first + count) * o_.length;
-      total += loss_of(gpt_, pieces_at(rest_, starts, o_.length)).item<float>() * static_cast<double>(count);
+      total += loss_of(gpt_, pieces_at(rest(), starts, o_.length)).item<float>() * static_cast<double>(count);
     }
     return total / static_cast<double>(pieces);
   }
@@ -138,12 +134,14 @@ class Training {
   void write() {
     if (o_.write == 0) return;
     const auto start = std::chrono::steady_clock::now();
-    nn::generate(gpt_, alphabet_.numbers("\n"),
+    const size_t newline = corpus_.alphabet().find('\n');
+    const std::vector<int64_t> prompt{newline == std::string::npos ? 0 : static_cast<int64_t>(newline)};
+    nn::generate(gpt_, prompt,
                  {.max_new_tokens = o_.write,
                   .temperature = o_.temperature,
                   .seed = static_cast<uint64_t>(o_.seed),
                   .on_token = [&](int64_t, int64_t token) {
-                    std::putchar(alphabet_.letter(token));
+                    std::putchar(corpus_.alphabet()[static_cast<size_t>(token)]);
                     std::fflush(stdout);
                     return true;
                   }});
@@ -152,11 +150,9 @@ class Training {
   }
 
   const Options o_;
-  const std::string text_;
-  const examples::Alphabet alphabet_;
+  const examples::Corpus corpus_;
   nn::GPT gpt_;
   Generator numbers_;  // places in the text
-  NDArray train_, rest_;
 };
 
 }  // namespace
@@ -164,7 +160,7 @@ class Training {
 int main(int argc, char** argv) {
   Options o;
   mx::examples::CommandLine line("A small GPT learns to write, character by character");
-  line.option("--data", &o.data, "text file");
+  line.option("--data", &o.data, "a text file, which may be compressed with gzip");
   line.option("--save", &o.save, "weights, written at the end");
   line.option("--steps", &o.steps, "of training").within(1, 10000000);
   line.option("--batch", &o.batch, "pieces of text in a step").within(1, 100000);
