@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "ndarray/io/io_error.h"
 #include "nn/data/cifar.h"
 #include "nn/data/csv.h"
 #include "nn/data/image_file.h"
