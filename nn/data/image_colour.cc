@@ -162,19 +162,36 @@ SampleTransform normalise_image(std::vector<double> mean, std::vector<double> de
   };
 }
 
+namespace {
+
+// Swaps both dimensions of (rows, columns).
+HostArray transposed(const HostArray& image, int64_t rows, int64_t columns, const Shape& shape) {
+  HostArray made(shape, image.dtype());
+  visit_size(image.dtype(), [&](auto tag) {
+    using Word = typename decltype(tag)::type;
+    const auto* const from = reinterpret_cast<const Word*>(image.raw());
+    auto* const to = reinterpret_cast<Word*>(made.raw());
+    for (int64_t c = 0; c < columns; ++c)
+      for (int64_t r = 0; r < rows; ++r) to[c * rows + r] = from[r * columns + c];
+  });
+  return made;
+}
+
+}  // namespace
+
 SampleTransform channels_first(size_t field) {
   return [field](Sample& sample, SampleRandom&) {
     const HostArray& image = coloured(sample, field, "channels_first");
-    const int64_t pixels = image.size(0) * image.size(1), channels = image.size(2);
-    HostArray made({channels, image.size(0), image.size(1)}, image.dtype());
-    visit_size(image.dtype(), [&](auto tag) {
-      using Word = typename decltype(tag)::type;
-      const auto* const from = reinterpret_cast<const Word*>(image.raw());
-      auto* const to = reinterpret_cast<Word*>(made.raw());
-      for (int64_t c = 0; c < channels; ++c)
-        for (int64_t i = 0; i < pixels; ++i) to[c * pixels + i] = from[i * channels + c];
-    });
-    sample[field] = std::move(made);
+    const int64_t height = image.size(0), width = image.size(1), channels = image.size(2);
+    sample[field] = transposed(image, height * width, channels, {channels, height, width});
+  };
+}
+
+SampleTransform channels_last(size_t field) {
+  return [field](Sample& sample, SampleRandom&) {
+    const HostArray& image = coloured(sample, field, "channels_last");
+    const int64_t channels = image.size(0), height = image.size(1), width = image.size(2);
+    sample[field] = transposed(image, channels, height * width, {height, width, channels});
   };
 }
 

@@ -76,6 +76,8 @@ SampleTransform image_to_float(size_t field = 0);
 SampleTransform normalise_image(std::vector<double> mean, std::vector<double> deviation, size_t field = 0);
 /// (height, width, channels) becomes (channels, height, width).
 SampleTransform channels_first(size_t field = 0);
+/// (channels, height, width) becomes (height, width, channels), as the other transforms need it.
+SampleTransform channels_last(size_t field = 0);
 
 /// Resamples an image as resize() does.
 HostArray resized(const HostArray& image, int64_t height, int64_t width);

@@ -45,8 +45,8 @@ struct SampleOptions {
   Collate collate = stack();
   BadSamples bad = BadSamples::fail;
   OnSkip on_skip = log_skipped;
-  /// The names of a batch's fields. Empty: those of the source, followed by numbers for the fields that the
-  /// collate function adds.
+  /// The names of a batch's fields. Empty: those of the source; fields that the collate function adds have
+  /// none.
   std::vector<std::string> names{};
 };
 

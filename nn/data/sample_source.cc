@@ -1,10 +1,12 @@
 #include "nn/data/sample_source.h"
 
+#include <cstring>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "nn/data/dataset.h"
 
 namespace mx::data {
 namespace {
@@ -69,6 +71,39 @@ SourceHandle function_source(int64_t size, std::function<Sample(int64_t)> make,
            "[function_source] expected a size that is not negative and a function, got ", size,
            make == nullptr ? " and an empty function" : "");
   return std::make_shared<const FunctionSource>(size, std::move(make), std::move(names));
+}
+
+SourceHandle array_source(const std::vector<NDArray>& arrays, std::vector<std::string> names) {
+  // Checks the arrays.
+  const ArrayDataset set(arrays, names);
+  // Operations read the copies through pointers. Nothing else has handles to them, so they need not be
+  // declared to the engine.
+  struct Rows {
+    NDArray array;
+    const std::byte* first;
+  };
+  std::vector<Rows> rows;
+  for (const NDArray& array : arrays) {
+    const NDArray own = array.to(cpu()).clone();
+    rows.push_back({own, visit(own.dtype(), [&](auto tag) {
+                      return reinterpret_cast<const std::byte*>(own.data<typename decltype(tag)::type>());
+                    })});
+  }
+  return function_source(
+      set.size(),
+      [rows](int64_t i) {
+        Sample sample;
+        for (const Rows& row : rows) {
+          Shape shape = row.array.shape();
+          shape.erase(0);
+          HostArray field(shape, row.array.dtype());
+          if (field.bytes() > 0)
+            std::memcpy(field.raw(), row.first + static_cast<size_t>(i) * field.bytes(), field.bytes());
+          sample.push_back(std::move(field));
+        }
+        return sample;
+      },
+      std::move(names));
 }
 
 SourceHandle cached(SourceHandle source, uint64_t max_bytes) {

@@ -39,6 +39,10 @@ using SourceHandle = std::shared_ptr<const SampleSource>;
 SourceHandle function_source(int64_t size, std::function<Sample(int64_t index)> make,
                              std::vector<std::string> names = {});
 
+/// The entries of arrays in memory: sample i is entry i of each array, as in ArrayDataset, but it can be
+/// transformed alone. Copies the values, and waits for them. Throws InvalidArgument as ArrayDataset does.
+SourceHandle array_source(const std::vector<NDArray>& arrays, std::vector<std::string> names = {});
+
 /// Keeps decoded samples in memory until they have `max_bytes`; these are read once. Samples that are kept
 /// are never dropped: in a shuffled epoch every sample is needed equally soon.
 SourceHandle cached(SourceHandle source, uint64_t max_bytes);

@@ -68,8 +68,13 @@ std::unordered_map<std::string, int64_t> parse_vocabulary(const std::string& tex
   nlohmann::json parsed;
   try {
     parsed = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::exception& e) {
-    throw FormatError(mx::detail::concat(where, ": expected a vocabulary in JSON, got ", e.what()));
+  } catch (const nlohmann::json::parse_error& e) {
+    // The library's own text may quote the whole file.
+    throw FormatError(mx::detail::concat(where, ": expected a vocabulary in JSON, got an error at offset ",
+                                         e.byte > 0 ? e.byte - 1 : 0));
+  } catch (const nlohmann::json::exception&) {
+    throw FormatError(
+        mx::detail::concat(where, ": expected a vocabulary in JSON, got a number that is too large"));
   }
   MX_CHECK(parsed.is_object(), FormatError, where, ": expected a JSON object of tokens and numbers, got ",
            parsed.type_name());
@@ -78,7 +83,7 @@ std::unordered_map<std::string, int64_t> parse_vocabulary(const std::string& tex
   for (const auto& [token, number] : parsed.items()) {
     const bool valid = number.is_number_unsigned() && number.get<uint64_t>() <= kMostTokenId;
     MX_CHECK(valid, FormatError, where, ": expected a number from 0 to ", kMostTokenId, " for the token '",
-             excerpt(token), "', got ", excerpt(number.dump()));
+             excerpt(token), "', got ", number.is_number() ? number.dump() : number.type_name());
     const auto at = ids.emplace(token, number.get<int64_t>()).first;
     const auto [other, is_new] = tokens.emplace(at->second, &at->first);
     MX_CHECK(is_new, FormatError, where, ": expected different numbers, got ", at->second,

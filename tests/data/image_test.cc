@@ -15,6 +15,7 @@
 #include "nn/data/image_folder.h"
 #include "nn/data/image_ops.h"
 #include "nn/data/loader.h"
+#include "nn/data/sample_dataset.h"
 #include "tests/data/idx_bytes.h"
 #include "tests/ndarray/io_temp.h"
 #include "tests/support/errors.h"

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ndarray/io/io_error.h"
+#include "nn/data/image_ops.h"
 #include "nn/data/loader.h"
 #include "nn/data/sample_dataset.h"
 #include "operators/elementwise_binary.h"
@@ -210,6 +211,19 @@ TEST(SampleDatasetTest, CachedSamplesAreReadOnce) {
     EXPECT_EQ(expected, all) << "a transform changes a copy";
     EXPECT_EQ(10 + 4 * epoch, files->fetched.load());
   }
+}
+
+TEST(SampleDatasetTest, ArraysAreASourceOfSamples) {
+  const NDArray images = arange(24).reshape({2, 3, 2, 2}).to(u8), labels = array({4.5, -1.0});
+  const SampleTransform both = chain({channels_last(), flip(1), channels_first()});
+  Loader loader(SampleDataset(array_source({images, labels}, {"image", "label"}), {.transform = both}),
+                {.batch_size = 2});
+  const Batch batch = *loader.begin();
+  EXPECT_EQ((Shape{2, 3, 2, 2}), batch["image"].shape());
+  EXPECT_EQ((std::vector<uint8_t>{1, 0, 3, 2, 5, 4, 7, 6}),
+            batch["image"][0].slice(0, {0, 2}).to_vector<uint8_t>());
+  EXPECT_EQ((std::vector<double>{4.5, -1}), batch["label"].to_vector<double>());
+  error_of<InvalidArgument>([&] { array_source({images, arange(3)}); });
 }
 
 TEST(SampleDatasetTest, SubsetsPassShapesAndNamesOn) {

@@ -228,7 +228,10 @@ TEST(Tokenizer, DamagedFilesAreNamed) {
   EXPECT_TRUE(contains(refused(R"({"a": 0})", "a a\n"), "expected tokens of the vocabulary, got 'aa'"));
   EXPECT_TRUE(
       contains(refused(R"({"a": 0, "aa": 1})", "a a\na a"), "line 2 at offset 4: expected a new pair"));
-  refused(std::string(100000, '['), "");
+  EXPECT_TRUE(contains(refused(R"({"a": 1e999})", ""), "a number that is too large"));
+  EXPECT_LT(refused(std::string(100000, '['), "").size(), 200u) << "the message does not quote the file";
+  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
+  EXPECT_TRUE(contains(refused("{\"a\":" + deep + "}", ""), "for the token 'a', got array"));
   const BytePairTokenizer small(R"({"a": 0})", "");
   EXPECT_EQ((std::vector<int64_t>{0, 0}), small.encode("aa"));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { small.encode("ab"); }), "got none for 98 in 'ab'"));

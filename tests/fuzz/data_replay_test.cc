@@ -55,7 +55,7 @@ TEST(DataReplay, FilesMayBeCutAnywhereAndAnyByteMayBeAnything) {
       target.entry(File(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(length)));
     for (std::byte& byte : file) {
       const std::byte kept = byte;
-      for (int changed : {0x00, 0xff, std::to_integer<int>(kept) ^ 1, std::to_integer<int>('9')}) {
+      for (int changed : {0x00, 0xff, std::to_integer<int>(kept) ^ 1, 0x39}) {
         byte = static_cast<std::byte>(changed);
         target.entry(file);
       }
