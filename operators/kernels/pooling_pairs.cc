@@ -1,5 +1,7 @@
 #include "operators/kernels/pooling_pairs.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "operators/kernels/pooling_pairs.cc"
 #include <hwy/foreach_target.h>
@@ -24,24 +26,23 @@ struct LargestLanes {
   }
 };
 
-/// Computes as many windows as fill whole vectors; returns their number.
-int64_t max_pool_vectors(const float* upper, int64_t width, int64_t first, int64_t count, float* y,
-                         int64_t* indices) {
-#if HWY_TARGET == HWY_SCALAR
-  (void)upper, (void)width, (void)first, (void)count, (void)y, (void)indices;
-  return 0;
-#else
-  const hn::ScalableTag<float> d;
+#if HWY_TARGET != HWY_SCALAR
+/// Computes `count` windows if these are at least as many as a vector has lanes, otherwise returns false. The
+/// last vector may compute windows again that the one before it has computed.
+template <size_t kMostLanes>
+bool max_pool_vectors(const float* upper, int64_t width, int64_t first, int64_t count, float* y,
+                      int64_t* indices) {
+  const hn::CappedTag<float, kMostLanes> d;
   const hn::Rebind<int32_t, decltype(d)> di;
-  const hn::ScalableTag<int64_t> dl;
+  const hn::Repartition<int64_t, decltype(di)> dl;
   const hn::Rebind<int32_t, decltype(dl)> dh;  // half a vector of i32
-  const float* const lower = upper + width;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t o = 0;
-  for (; o + lanes <= count; o += lanes) {
+  if (count < lanes) return false;
+  for (int64_t next = 0; next < count; next += lanes) {
+    const int64_t o = std::min(next, count - lanes);
     hn::Vec<decltype(d)> a, b, c, e;
     hn::LoadInterleaved2(d, upper + 2 * o, a, b);
-    hn::LoadInterleaved2(d, lower + 2 * o, c, e);
+    hn::LoadInterleaved2(d, upper + width + 2 * o, c, e);
     const auto even = hn::Iota(di, 0);
     const auto at = hn::Add(hn::Add(even, even), hn::Set(di, static_cast<int32_t>(first + 2 * o)));
     const auto below = hn::Add(at, hn::Set(di, static_cast<int32_t>(width)));
@@ -54,13 +55,19 @@ int64_t max_pool_vectors(const float* upper, int64_t width, int64_t first, int64
     hn::StoreU(hn::PromoteTo(dl, hn::LowerHalf(dh, largest.position)), dl, indices + o);
     hn::StoreU(hn::PromoteTo(dl, hn::UpperHalf(dh, largest.position)), dl, indices + o + lanes / 2);
   }
-  return o;
-#endif
+  return true;
 }
+#endif
 
 void max_pool_pairs(const float* upper, int64_t width, int64_t first, int64_t count, float* y,
                     int64_t* indices) {
-  for (int64_t o = max_pool_vectors(upper, width, first, count, y, indices); o < count; ++o) {
+#if HWY_TARGET != HWY_SCALAR
+  if (max_pool_vectors<16>(upper, width, first, count, y, indices) ||
+      max_pool_vectors<8>(upper, width, first, count, y, indices) ||
+      max_pool_vectors<4>(upper, width, first, count, y, indices))
+    return;
+#endif
+  for (int64_t o = 0; o < count; ++o) {
     const int64_t at[] = {2 * o, 2 * o + 1, width + 2 * o, width + 2 * o + 1};
     int64_t best = at[0];
     for (const int64_t k : at)
