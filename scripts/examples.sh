@@ -23,11 +23,11 @@ resnet_v1|mnist_resnet --block v1|test accuracy: |>= 0.993
 resnet_v2|mnist_resnet --block v2|test accuracy: |>= 0.993
 autoencoder|mnist_autoencoder|linear layer on the codes: |>= 0.95
 gan|mnist_gan --picture {}/mnist_gan.png|rarest digit: |>= 0.02
-char_lstm|char_lstm|validation loss: |<= 1.55
+char_lstm|char_lstm --save {}/char_lstm.safetensors|validation loss: |<= 1.55
 char_gpt|char_gpt|validation loss: |<= 1.60
 gcn|gcn_cora|mean test accuracy: |>= 0.81
-moe_top1|moe_mnist --top 1|test accuracy: |>= 0.98
-moe_top2|moe_mnist --top 2|test accuracy: |>= 0.98
+moe_top1|moe_mnist --top-k 1|test accuracy: |>= 0.98
+moe_top2|moe_mnist --top-k 2|test accuracy: |>= 0.98
 seq2seq|seq2seq_addition|exact: |>= 0.99
 '
 

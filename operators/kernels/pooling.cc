@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/parallel.h"
+#include "operators/kernels/pooling_pairs.h"
 #include "operators/kernels/workspace.h"
 
 namespace mx::kernels {
@@ -105,6 +106,32 @@ void take_larger(Largest<T>& best, T v, int64_t row, int64_t column) {
   if (larger || not_a_number) best = {v, row, column};
 }
 
+/// Returns whether every window of the axis has the elements 2 * o and 2 * o + 1.
+bool pairs(const PoolAxis& axis) {
+  for (size_t o = 0; o < axis.first.size(); ++o)
+    if (axis.first[o] != 2 * static_cast<int64_t>(o) || axis.count[o] != 2) return false;
+  return axis.gap == 1;
+}
+
+/// Computes max_pool() with vectors and returns true if the windows are of 2 x 2 and do not overlap.
+bool max_pool_of_pairs(const Tensor& to, const Tensor& to_indices, const Tensor& from, const PoolWindows& w) {
+  const Planes<const float> x(from);
+  const Planes<float> y(to);
+  const Planes<int64_t> indices(to_indices);
+  if (!pairs(w.axes[1]) || !pairs(w.axes[2]) || x.size[0] != 1 || y.size[0] != 1 || w.axes[0].count[0] != 1 ||
+      !x.contiguous() || !y.contiguous() || !indices.contiguous() ||
+      x.elements() > std::numeric_limits<int32_t>::max())
+    return false;
+  const int64_t width = x.size[2];
+  parallel_for(y.count, grain_of(x.elements()), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t row = 0; row < y.size[1]; ++row)
+        detail::max_pool_pairs(x.plane(i) + 2 * row * width, width, 2 * row * width, y.size[2],
+                               y.plane(i) + row * y.size[2], indices.plane(i) + row * y.size[2]);
+  });
+  return true;
+}
+
 template <class S, class T>
 void max_pool_in(const Tensor& to, const Tensor& to_indices, const Tensor& from, const PoolWindows& w) {
   const Planes<const S> x(from);
@@ -148,11 +175,19 @@ void max_pool_in(const Tensor& to, const Tensor& to_indices, const Tensor& from,
 }
 
 /// Calls f(plane of sums, index of the plane) for each plane, and writes the sums that f has added to zeros.
+/// `extra`: further elements behind the sums, which f may use.
 template <class S, class T, class F>
 void sum_planes(const Planes<S>& dx, int64_t extra, const F& f) {
   parallel_for(dx.count, grain_of(dx.elements()), [&](int64_t begin, int64_t end) {
     T* const sums = floats<T>(dx.elements() + extra);
     for (int64_t i = begin; i < end; ++i) {
+      if constexpr (std::is_same_v<S, T>) {
+        if (extra == 0 && dx.contiguous()) {
+          std::fill_n(dx.plane(i), dx.elements(), T{0});
+          f(dx.plane(i), i);
+          continue;
+        }
+      }
       std::fill_n(sums, dx.elements(), T{0});
       f(sums, i);
       dx.each(i, [&](int64_t n, S& element) { element = static_cast<S>(sums[n]); });
@@ -167,14 +202,21 @@ void max_pool_backward_in(const Tensor& to, const Tensor& from, const Tensor& fr
   const Planes<const int64_t> indices(from_indices);
   const int64_t elements = dx.elements();
   sum_planes<S, T>(dx, 0, [&](T* sums, int64_t i) {
-    const int64_t* const at = indices.plane(i);
-    dy.each(i, [&](int64_t n, const S& value) {
-      const int64_t w = n % dy.size[2], h = n / dy.size[2] % dy.size[1], d = n / dy.size[2] / dy.size[1];
-      const int64_t index = at[d * indices.stride[0] + h * indices.stride[1] + w * indices.stride[2]];
+    const auto add = [&](int64_t index, const S& value) {
       MX_CHECK(index >= 0 && index < elements, InvalidArgument,
                "[max_pool_backward] expected indices from 0 to ", elements - 1, ", got ", index, " in plane ",
                i);
       sums[index] += static_cast<T>(value);
+    };
+    const int64_t* const at = indices.plane(i);
+    const S* const values = dy.plane(i);
+    if (dy.contiguous() && indices.contiguous()) {
+      for (int64_t n = 0; n < dy.elements(); ++n) add(at[n], values[n]);
+      return;
+    }
+    dy.each(i, [&](int64_t n, const S& value) {
+      const int64_t w = n % dy.size[2], h = n / dy.size[2] % dy.size[1], d = n / dy.size[2] / dy.size[1];
+      add(at[d * indices.stride[0] + h * indices.stride[1] + w * indices.stride[2]], value);
     });
   });
 }
@@ -262,6 +304,7 @@ void visit_floating(DType dtype, const F& f) {
 
 void max_pool(const Tensor& y, const Tensor& indices, const Tensor& x, const PoolWindows& windows) {
   if (y.numel() == 0) return;
+  if (y.dtype == DType::f32 && max_pool_of_pairs(y, indices, x, windows)) return;
   visit_floating(y.dtype, [&]<class S, class T>(S, T) { max_pool_in<S, T>(y, indices, x, windows); });
 }
 

@@ -119,6 +119,19 @@ TEST(PoolingOp, MaxTakesTheFirstOfEqualElementsAndTheLastNan) {
     expect_largest(x, max_pool_with_indices(x, a), windows_of(a), "rounded");
 }
 
+TEST(PoolingOp, PairsTakeTheFirstOfEqualElementsAndTheLastNanAtAnyWidth) {
+  // Vectors compute f32; widths below, at and above those of vectors, and columns that no window has.
+  for (const int64_t width : {2, 3, 8, 11, 16, 28, 31, 32, 35, 64, 67}) {
+    NDArray x = round(test::numbers({2, 3, 6, width}, f32, static_cast<uint64_t>(width)) * 1.5f);
+    x = where(x == 2.f, full({}, kNan), where(x == -2.f, full({}, -kInfinity), x));
+    const MaxPoolAttrs attrs{.kernel = 2};
+    const std::string label = "width " + std::to_string(width);
+    expect_largest(x, max_pool_with_indices(x, attrs), windows_of(attrs), label);
+    const NDArray view = x.transpose({0, 1, 3, 2});
+    expect_largest(view, max_pool_with_indices(view, attrs), windows_of(attrs), label + ", transposed");
+  }
+}
+
 TEST(PoolingOp, MeansAgreeWithAPlainLoopForAllSamplesAndTypes) {
   test::each_sample("avg_pool", [](const Operator& op, const Sample& s) {
     const auto& a = s.attrs.get<AvgPoolAttrs>();
