@@ -1,6 +1,8 @@
 // The scalar formulas of the elementwise losses and of their derivatives, for the host and for GPUs.
 #pragma once
 
+#include <cmath>
+
 #include "operators/formulas.h"
 #include "operators/kernels/elementwise_loss.h"
 

@@ -2,6 +2,8 @@
 // Internal.
 #pragma once
 
+#include <cstdint>
+
 #include "ndarray/attrs.h"
 #include "operators/kernels/elementwise_loss.h"
 

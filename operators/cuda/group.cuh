@@ -2,6 +2,8 @@
 // depends on shapes and strides only, and values combine in a fixed order, so results repeat bit for bit.
 #pragma once
 
+#include <cstdint>
+
 #include "ndarray/cuda/element.cuh"
 
 namespace mx::cuda {

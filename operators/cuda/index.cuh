@@ -1,6 +1,7 @@
 // Indices along axes, shared by the kernels that read and write at them.
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "engine/base/check.h"
