@@ -117,6 +117,11 @@ __device__ inline bfloat16 to_bfloat(float x) {
 
 #  include "ndarray/cuda/host_threads.h"
 
+// Headers of the toolkit define them too.
+#  undef __global__
+#  undef __device__
+#  undef __host__
+#  undef __launch_bounds__
 #  define __global__
 #  define __device__
 #  define __host__

@@ -1,3 +1,6 @@
+// First: the executor of tests gives names in CUDA's headers another meaning afterwards.
+#include "operators/cuda/cublaslt.h"
+
 #include "operators/cuda/blas.h"
 
 #include <algorithm>
@@ -11,7 +14,6 @@
 
 #include "engine/base/check.h"
 #include "ndarray/cuda/kernel.cuh"
-#include "operators/cuda/cublaslt.h"
 #include "operators/matmul.h"
 #include "operators/scratch.h"
 

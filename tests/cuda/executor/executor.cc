@@ -66,6 +66,7 @@ SharedArray shared_array(size_t bytes, size_t alignment) {
 class Grid {
  public:
   Grid(Index3 grid, Index3 block, size_t shared_bytes, const std::function<void()>& body);
+  ~Grid();
   void run();
 
   void wait(Thread& thread, State state);
@@ -95,7 +96,7 @@ class Grid {
   std::map<const void*, SharedArray> static_;
   size_t static_bytes_ = 0;
   std::exception_ptr error_;
-  char start_tag_ = 0, end_tag_ = 0;
+  char start_tag_ = 0, end_tag_ = 0, stop_tag_ = 0;
 };
 
 thread_local Grid* running = nullptr;
@@ -158,10 +159,21 @@ void Grid::body_of_thread() {
 
 void Grid::wait(Thread& thread, State state) {
   thread.state = state;
+  tsan_release(&stop_tag_);
   thread.fiber.leave(false);
 }
 
+Grid::~Grid() {
+  // After a fault too, the caller's memory is free for others: no thread continues.
+  tsan_acquire(&end_tag_);
+  tsan_acquire(&stop_tag_);
+  const Unseen unseen;
+  static_.clear();
+  dynamic.memory.reset();
+}
+
 void* Grid::static_shared(const void* key, size_t bytes, size_t alignment) {
+  const Unseen unseen;
   SharedArray& array = static_[key];
   if (array.data == nullptr) {
     static_bytes_ += bytes;
@@ -247,9 +259,12 @@ bool Grid::release_barrier() {
 }
 
 void Grid::run_block() {
-  static_.clear();
-  static_bytes_ = 0;
-  dynamic = shared_array(shared_bytes_, 16);
+  {
+    const Unseen unseen;
+    static_.clear();
+    static_bytes_ = 0;
+    dynamic = shared_array(shared_bytes_, 16);
+  }
   const Index3 size = place.block_size;
   for (size_t i = 0; i < threads_; ++i) {
     Thread& t = *pool()[i];
@@ -301,7 +316,6 @@ void Grid::run() {
                    static_cast<unsigned>(n / size.x / size.y)};
     run_block();
   }
-  tsan_acquire(&end_tag_);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/indexing_records.h"
 #include "operators/loss.h"
@@ -29,6 +30,7 @@ class CudaSizes : public KernelTest {
     const std::vector<NDArray> got = results_of(on_host(op), sample);
     ASSERT_EQ(expected.size(), got.size());
     for (size_t i = 0; i < got.size(); ++i) expect_close(expected[i], got[i], inputs[0].dtype());
+    if (kThreadSanitizer) return;
     executor_options() = {ThreadOrder::reverse};
     const std::vector<NDArray> again = results_of(on_host(op), sample);
     for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(content_of(got[i]), content_of(again[i]));
@@ -37,13 +39,12 @@ class CudaSizes : public KernelTest {
   static NDArray numbers(const Shape& shape, DType type = f32) {
     return Generator(7).normal(0, 1, shape).to(type);
   }
-  static NDArray labels(const Shape& shape, int64_t below) {
-    return Generator(8).randint(0, below, shape);
-  }
+  static NDArray labels(const Shape& shape, int64_t below) { return Generator(8).randint(0, below, shape); }
 };
 
 TEST_F(CudaSizes, RowsOfEveryLength) {
-  for (const int64_t n : {1, 7, 9, 31, 33, 255, 1024, 1025, 1500}) {
+  const std::vector<int64_t> lengths{1, 7, 9, 31, 33, 255, 1024, 1025, 1500}, few{33, 1025};
+  for (const int64_t n : kThreadSanitizer ? few : lengths) {
     const NDArray x = numbers({3, n}), dy = numbers({3, n});
     for (const char* name : {"softmax", "log_softmax"}) expect_same(name, SoftmaxAttrs{1}, {x});
     for (const char* name : {"softmax_backward", "log_softmax_backward"})
@@ -61,6 +62,7 @@ TEST_F(CudaSizes, RowsOfEveryLength) {
 
 TEST_F(CudaSizes, ReductionsInParts) {
   for (const DType type : {f32, bf16, i32}) {
+    if (kThreadSanitizer && type != f32) break;
     const NDArray x = (numbers({70000}) * 4).to(type);
     for (const char* name : {"sum", "mean"}) expect_same(name, TotalAttrs{}, {x});
     for (const char* name : {"max", "argmin", "count_nonzero", "all"}) expect_same(name, ReduceAttrs{}, {x});
@@ -122,6 +124,7 @@ TEST_F(CudaSizes, NormalisationsOfManyRows) {
 TEST_F(CudaSizes, ManyUpdatesOfOnePlace) {
   const NDArray rows = labels({1000}, 7);
   for (const DType type : {f32, f16, i32}) {
+    if (kThreadSanitizer && type != f32) break;
     const NDArray head = (numbers({1000, 5}) * 3).to(type);
     expect_same("embedding_gradient", detail::EmbeddingGradientAttrs{7, 2}, {rows, head});
     for (const char* how : {"set", "add", "max"})
