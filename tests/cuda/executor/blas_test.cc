@@ -6,8 +6,12 @@
 #include <random>
 #include <vector>
 
+#include "engine/engine.h"
 #include "operators/cuda/blas.h"
+#include "operators/cuda/convolution.h"
 #include "tests/cuda/executor/fake_cublaslt.h"
+#include "tests/cuda/executor/kernels_on_host.h"
+#include "tests/operators/registry_support.h"
 
 namespace mx::test {
 namespace {
@@ -146,6 +150,40 @@ TEST_F(FakeBlas, AnAlgorithmIsAskedForOncePerProblem) {
   for (int i = 0; i < 3; ++i) cuda::multiply({}, p);
   EXPECT_EQ(1, fake_cublaslt().heuristics);
   EXPECT_EQ(3, fake_cublaslt().products);
+}
+
+// The samples take one way or the other by their shapes; here they take both.
+TEST_F(FakeBlas, BothMethodsOfConvolutionsGiveTheResultsOfTheCpu) {
+  EngineOptions options;
+  options.mode = EngineMode::naive;
+  Engine engine(options);
+  const EngineScope scope(engine);
+  for (const auto method : {cuda::ConvolutionMethod::direct, cuda::ConvolutionMethod::products}) {
+    cuda::set_convolution_method(method);
+    const int64_t before = fake_cublaslt().products;
+    for (const char* name : {"convolution", "convolution_transpose", "convolution_weights"}) {
+      const Operator& op = *find_operator(name);
+      Operator twin = op;
+      twin.kernel.cpu = kernels_on_host().at(name);
+      for (const Sample& sample : samples_of(op))
+        for (const DType type : {f32, f64}) {
+          const Sample typed = as_dtype(op, sample, type);
+          SCOPED_TRACE(label(op, typed));
+          const NDArray expected = call(op, typed.attrs, typed.inputs)[0],
+                        got = call(twin, typed.attrs, typed.inputs)[0];
+          const auto x = expected.to(f64).to_vector<double>(), y = got.to(f64).to_vector<double>();
+          ASSERT_EQ(x.size(), y.size());
+          for (size_t i = 0; i < x.size(); ++i)
+            ASSERT_NEAR(x[i], y[i], (type == f64 ? 1e-12 : 1e-4) * (1 + std::abs(x[i])));
+        }
+    }
+    if (method == cuda::ConvolutionMethod::products) {
+      EXPECT_GT(fake_cublaslt().products, before);
+    } else {
+      EXPECT_EQ(fake_cublaslt().products, before);
+    }
+  }
+  cuda::set_convolution_method(cuda::ConvolutionMethod::automatic);
 }
 
 }  // namespace
