@@ -9,6 +9,7 @@
 #include "operators/elementwise_binary.h"
 #include "operators/matmul.h"
 #include "operators/segment.h"
+#include "operators/select.h"
 #include "operators/softmax.h"
 #include "operators/sparse_csr.h"
 #include "tests/operators/values.h"
