@@ -66,7 +66,7 @@ struct CallOptions {
   int64_t timeout_ms = 0;  ///< 0: the default of the communicator
   Order order = Order::rank;
   Reduction reduction = Reduction::sum;
-  std::string what;  ///< name of the call in errors, such as the key of a store
+  std::string what{};  ///< name of the call in errors, such as the key of a store
 };
 
 /// A part of the elements: [begin, begin + count).

@@ -73,7 +73,6 @@ std::string traits(const Operator& op) {
   if (op.in_place != 0) list.push_back("in place of " + inputs_of(op, op.in_place));
   if (op.updates != 0) list.push_back("changes " + inputs_of(op, op.updates));
   if (op.random) list.emplace_back("random");
-  if (op.kernel.cuda != nullptr) list.emplace_back("has a CUDA kernel");
   return joined(list, "; ");
 }
 

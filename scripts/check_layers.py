@@ -7,8 +7,8 @@ Prints one line per violation, "path:line: what is wrong", and exits 1 if there 
     mx_add_library and of mx_add_test;
   * includes in quotes are written from the root of the tree and name a file that exists;
   * only engine/device/registry.cc (and tests) include the concrete backends, engine/device/<backend>/;
-  * CUDA headers stay in engine/device/cuda/, in the folders cuda/ of ndarray/ and operators/, in .cu files of tests/ and
-    benchmarks/, in comm/nccl/, and in tests/comm/nccl/ and tests/cuda/; no other file tests CUDA macros;
+  * CUDA headers stay in engine/device/cuda/, in the folders cuda/ of ndarray/, operators/ and optim/, in .cu files of tests/
+    and benchmarks/, in comm/nccl/, and in tests/comm/nccl/ and tests/cuda/; no other file tests CUDA macros;
   * files in include/mx/ contain only includes;
   * no source file is longer than 600 lines.
 """

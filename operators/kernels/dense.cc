@@ -11,7 +11,7 @@ namespace mx::kernels {
 namespace {
 
 // The sizes up to which plain loops are faster than another halving.
-constexpr int64_t kPanelColumns = 16;
+constexpr int64_t kFactoredColumns = 16;
 constexpr int64_t kTriangle = 32;
 constexpr int64_t kSquare = 64;
 
@@ -133,7 +133,7 @@ void exchange_rows(const MatrixBlock<T>& b, const int64_t* pivots, int64_t count
 template <class T>
 int64_t lu_factor(const MatrixBlock<T>& a, int64_t* pivots) {
   const int64_t m = a.rows, n = a.columns, steps = std::min(m, n);
-  if (n <= kPanelColumns || m <= 1) return factor_panel(a, pivots);
+  if (n <= kFactoredColumns || m <= 1) return factor_panel(a, pivots);
   const int64_t left = steps / 2 > 0 ? steps / 2 : 1, right = n - left;
   int64_t zero = lu_factor(a.part(0, 0, m, left), pivots);
   const MatrixBlock<T> top = a.part(0, left, left, right), rest = a.part(left, left, m - left, right);

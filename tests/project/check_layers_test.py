@@ -18,7 +18,7 @@ GOOD = {
     "engine/engine.h": '#include <vector>\n\n#include "engine/device/device.h"\n',
     "engine/CMakeLists.txt": "mx_add_library(engine\n  SOURCES engine.cc\n  DEPS mx::device TBB::tbb)\n",
     "include/mx/engine.h": '// Umbrella.\n#pragma once\n\n#include "engine/engine.h"\n',
-    "operators/add.cu": "#include <cuda_fp16.h>\n",
+    "operators/cuda/add.cu": "#include <cuda_fp16.h>\n",
     "comm/nccl/group.cc": "#include <nccl.h>\n",
     "kvstore/store.cc": "",
     "examples/hello.cc": "#include <mx/engine.h>\n",
