@@ -54,6 +54,7 @@ template <class A>
 void sum_groups(const Tensor& sums, const Tensor& values, const IndexedRow* sorted, const int64_t* groups,
                 int64_t count) {
   const int64_t width = values.shape[1];
+  if (width == 0) return;  // there is no memory to copy from
   parallel_for(
       count, std::max<int64_t>(1, 16384 / std::max<int64_t>(width, 1)), [&](int64_t begin, int64_t end) {
         const auto buffer = std::make_unique<A[]>(static_cast<size_t>(2 * width));
