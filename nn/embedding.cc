@@ -119,16 +119,33 @@ NDArray EmbeddingBag::forward(const NDArray& indices) {
   return mode_ == "sum" ? total : total / maximum(count, 1);
 }
 
+namespace {
+
+void check_offsets(const std::vector<int64_t>& offsets, int64_t indices) {
+  int64_t before = 0;
+  for (size_t bag = 0; bag < offsets.size(); ++bag) {
+    const bool good = bag == 0 ? offsets[0] == 0 : offsets[bag] >= before && offsets[bag] <= indices;
+    MX_CHECK(good, InvalidArgument, "[EmbeddingBag] expected offsets that ascend from 0 to at most ", indices,
+             ", the number of indices, got ", offsets[bag], " at position ", bag);
+    before = offsets[bag];
+  }
+  MX_CHECK(!offsets.empty() || indices == 0, InvalidArgument,
+           "[EmbeddingBag] expected an offset of 0 for the first of ", indices, " indices, got no offsets");
+}
+
+}  // namespace
+
 NDArray EmbeddingBag::forward(const NDArray& indices, const NDArray& offsets) {
   MX_CHECK(mode_ != "max", InvalidArgument,
            "[EmbeddingBag] expected the mode \"sum\" or \"mean\" with offsets, got \"max\"");
   MX_CHECK(indices.rank() == 1 && offsets.rank() == 1 && is_integral(offsets.dtype()), InvalidArgument,
            "[EmbeddingBag] expected indices and integer offsets of rank 1, got shapes ", indices.shape(),
            " and ", offsets.dtype(), ' ', offsets.shape());
+  if (offsets.context().is_cpu()) check_offsets(offsets.to_vector<int64_t>(), indices.size(0));
   const NDArray rows = embedding({weight.array(), detail::call_site()}, indices, padding_);
   const NDArray kept = padding_ < 0 ? rows : where((indices != padding_).expand_dims(-1), rows, 0);
-  const NDArray places = arange(indices.size(0)).to(offsets.context()).to(offsets.dtype());
-  const NDArray bags = searchsorted(offsets, places, true) - 1;
+  const NDArray places = arange(indices.size(0)).to(offsets.context());
+  const NDArray bags = searchsorted(offsets.to(places.dtype()), places, true) - 1;
   const NDArray total =
       index_add(zeros({offsets.size(0), weight.shape()[1]}, rows.dtype(), rows.context()), bags, kept);
   if (mode_ == "sum") return total;

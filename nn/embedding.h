@@ -65,7 +65,9 @@ class EmbeddingBag : public ModuleOf<EmbeddingBag> {
   EmbeddingBag(IntArg rows, IntArg width, const EmbeddingBagOptions& options = {});
   NDArray forward(const NDArray& indices) override;
   /// Bags of different sizes: bag b has indices[offsets[b] .. offsets[b + 1]), the last one those up to the
-  /// end. Both are of rank 1, and offsets ascend from 0. Throws InvalidArgument for the mode "max".
+  /// end. Both are of rank 1, and offsets ascend from 0. Throws InvalidArgument for the mode "max", and for
+  /// offsets of the CPU, whose values it waits for, that do not ascend from 0 to at most the number of
+  /// indices.
   NDArray forward(const NDArray& indices, const NDArray& offsets);
   std::string extra() const override;
 

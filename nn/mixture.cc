@@ -98,10 +98,12 @@ MixtureResult MixtureOfExperts::route(const NDArray& x) {
 NDArray MixtureOfExperts::run_experts(const NDArray& x, const NDArray& chosen, const NDArray& weights,
                                       const std::vector<int64_t>& sizes) {
   const int64_t count = x.shape()[0], k = options_.top_k, choices = count * k;
-  const auto limit = options_.capacity > 0
-                         ? static_cast<int64_t>(std::ceil(options_.capacity * static_cast<double>(choices) /
-                                                          static_cast<double>(options_.experts)))
-                         : choices;
+  const auto limit =
+      options_.capacity > 0
+          ? static_cast<int64_t>(std::min(static_cast<double>(choices),
+                                          std::ceil(options_.capacity * static_cast<double>(choices) /
+                                                    static_cast<double>(options_.experts))))
+          : choices;
   // The choices sorted by expert, those of one expert in the order of the rows.
   const NDArray order = argsort(chosen.reshape({-1}));
   const NDArray sorted = take(x, floor_div(order, k));

@@ -106,8 +106,15 @@ NDArray detail::index_array(const std::vector<int64_t>& indices, const Shape& sh
 }
 
 std::vector<int64_t> detail::inverse_order(const std::vector<int64_t>& order) {
-  std::vector<int64_t> inverse(order.size());
-  for (size_t i = 0; i < order.size(); ++i) inverse[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+  const auto size = static_cast<int64_t>(order.size());
+  std::vector<int64_t> inverse(order.size(), -1);
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t at = order[static_cast<size_t>(i)];
+    MX_CHECK(at >= 0 && at < size && inverse[static_cast<size_t>(at)] < 0, InvalidArgument,
+             "[PackedSequence] expected sorted_indices with each number from 0 to ", size - 1, " once, got ",
+             at, " at ", i);
+    inverse[static_cast<size_t>(at)] = i;
+  }
   return inverse;
 }
 
@@ -146,6 +153,15 @@ std::pair<NDArray, std::vector<int64_t>> pad_packed_sequence(const PackedSequenc
   MX_CHECK(steps >= longest, InvalidArgument, "[pad_packed_sequence] expected a total_length of at least ",
            longest, ", the length of the longest sequence, got ", steps);
   const std::vector<int64_t> first = first_rows(packed.batch_sizes);
+  for (size_t t = 0; t < packed.batch_sizes.size(); ++t)
+    MX_CHECK(packed.batch_sizes[t] >= 0 && (t == 0 || packed.batch_sizes[t] <= packed.batch_sizes[t - 1]),
+             InvalidArgument, "[pad_packed_sequence] expected batch_sizes that do not grow, got ",
+             packed.batch_sizes[t], " at step ", t);
+  MX_CHECK(packed.data.rank() >= 1 && packed.data.shape()[0] == first.back() &&
+               (packed.sorted_indices.empty() || static_cast<int64_t>(packed.sorted_indices.size()) == batch),
+           InvalidArgument, "[pad_packed_sequence] expected ", first.back(), " rows of data for ", batch,
+           " sequences, got data of shape ", packed.data.shape(), " and ", packed.sorted_indices.size(),
+           " sorted_indices");
   const std::vector<int64_t> places = detail::inverse_order(packed.sorted_indices);
   std::vector<int64_t> lengths(static_cast<size_t>(batch), 0);
   const std::vector<int64_t> indices =

@@ -8,6 +8,7 @@
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/segment.h"
+#include "operators/select.h"
 #include "operators/sparse.h"
 
 namespace mx {
@@ -117,7 +118,9 @@ NDArray SparseCSR::row_indices() const {
 }
 
 NDArray SparseCSR::to_dense() const {
-  const NDArray places = row_indices() * width_ + columns_.to(i64);
+  // A column that does not exist becomes a place behind the last one, at which the addition fails.
+  const NDArray columns = columns_.to(i64), end = row_indices() * width_;
+  const NDArray places = where(logical_and(columns >= 0, columns < width_), end + columns, rows() * width_);
   return index_add(zeros({rows() * width_}, dtype(), context()), places, values_).reshape(shape());
 }
 

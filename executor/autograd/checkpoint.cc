@@ -80,6 +80,7 @@ class EarlierMode {
 struct Run {
   std::vector<Edge> begins;      // the identity nodes of the recorded inputs; one edge per input
   std::vector<NDArray> outputs;  // edges lead to the run's nodes
+  uint64_t scope = 0;            // of the run's nodes
   std::vector<Edge> frontier;    // in the order in which a walk from the outputs finds them
 };
 
@@ -136,6 +137,7 @@ Run run_function(const CheckpointFunction& f, std::span<const Ref<ArrayImpl>> in
   const EnableGrad on;
   const NodeScope scope;
   run.outputs = f(arguments);
+  run.scope = scope.id();
   for (size_t i = 0; i < run.outputs.size(); ++i)
     MX_CHECK(run.outputs[i].defined(), InvalidArgument,
              "[checkpoint] expected a function that returns arrays, got an empty handle as result ", i);
@@ -165,8 +167,9 @@ class CheckpointCall {
       for (const Edge& edge : run.frontier)
         call->leaf_versions_.push_back(edge.node->leaf() ? static_cast<Leaf&>(*edge.node).version() : 0);
       edges.insert(edges.end(), run.frontier.begin(), run.frontier.end());
+      call->check_inputs("function that does not change its inputs in place");
       for (const NDArray& output : run.outputs) {
-        outputs.emplace_back(without_edge(output.impl()));
+        outputs.push_back(call->own_array(output, run, outputs));
         call->recorded_outputs_.push_back(edge_of(output.impl()) ? 1 : 0);
       }
     }  // the nodes of the run, and what they saved, are destroyed here
@@ -180,6 +183,27 @@ class CheckpointCall {
   }
 
  private:
+  /// Returns the values of a result of the function as an array that shares no memory with the inputs, with
+  /// earlier results, or with what existed before the call: changes in place would not reach their graph.
+  NDArray own_array(const NDArray& output, const Run& run, std::span<const NDArray> before) const {
+    const ArrayImpl& impl = output.impl();
+    const Edge edge = edge_of(impl.root());
+    bool shared = edge && edge.node->scope() != run.scope;
+    for (const SavedValue& input : inputs_)
+      shared = shared || input.array->storage.get() == impl.storage.get();
+    for (const NDArray& other : before) shared = shared || other.impl().storage.get() == impl.storage.get();
+    if (!shared) return NDArray(without_edge(impl));
+    const NoGrad pause;
+    return output.clone();
+  }
+
+  /// Throws InvalidState if an input has been changed since the call.
+  void check_inputs(const char* expected) const {
+    for (size_t i = 0; i < inputs_.size(); ++i)
+      MX_CHECK(inputs_[i].changes(*inputs_[i].array) == 0, InvalidState, "[checkpoint] expected a ", expected,
+               ", got one that has changed input ", i);
+  }
+
   std::vector<Ref<ArrayImpl>> arrays() const {
     std::vector<Ref<ArrayImpl>> arrays;
     for (const SavedValue& input : inputs_) arrays.push_back(input.array);

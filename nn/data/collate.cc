@@ -57,6 +57,9 @@ HostArray padded(const std::vector<Sample>& samples, size_t field, const PadOpti
   }
   shape.insert(0, static_cast<int64_t>(samples.size()));
   HostArray made(shape, first.dtype());
+  MX_CHECK(fits(Scalar(options.value), first.dtype()), InvalidArgument,
+           "[pad] expected a value that fits the type ", first.dtype(), " of field ", field, ", got ",
+           options.value);
   if (options.value != 0) mx::kernels::fill(made.tensor(), Scalar(options.value));
   for (size_t i = 0; i < samples.size(); ++i) {
     const HostArray& one = samples[i][field];

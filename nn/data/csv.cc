@@ -255,6 +255,16 @@ void write_csv(const std::string& path, const CsvTable& table, char separator) {
   file.commit();
 }
 
+CsvTable::CsvTable(std::vector<Column> columns, int64_t rows) : columns_(std::move(columns)), rows_(rows) {
+  for (const Column& column : columns_) {
+    const size_t values = column.type == CsvType::integer ? column.integers.size()
+                          : column.type == CsvType::real  ? column.reals.size()
+                                                          : column.texts.size();
+    MX_CHECK(static_cast<int64_t>(values) == rows, InvalidArgument, "[csv] expected ", rows,
+             " values in column '", column.name, "', got ", values);
+  }
+}
+
 const CsvTable::Column& CsvTable::column(const std::string& name) const {
   std::string known;
   for (const Column& column : columns_) {

@@ -50,7 +50,8 @@ class CsvTable {
     std::vector<std::string> values;  ///< the different values, in ascending order
   };
 
-  CsvTable(std::vector<Column> columns, int64_t rows) : columns_(std::move(columns)), rows_(rows) {}
+  /// Throws InvalidArgument unless each column has `rows` values of its type.
+  CsvTable(std::vector<Column> columns, int64_t rows);
 
   int64_t rows() const { return rows_; }
   const std::vector<Column>& columns() const { return columns_; }

@@ -102,7 +102,40 @@ SparseTable read_libsvm(const std::string& path, const LibsvmOptions& options) {
   return parse_libsvm(std::as_bytes(std::span(text)), path, options);
 }
 
+namespace {
+
+/// Throws InvalidArgument, naming `op`, unless the parts of the table belong together. Waits for its values.
+void check_sparse_table(const char* op, const SparseTable& t) {
+  const auto expect = [&](const NDArray& part, const char* name, DType type, int64_t size) {
+    MX_CHECK(part.defined() && part.dtype() == type && part.shape() == Shape({size}), InvalidArgument, "[",
+             op, "] expected ", name, " of ", type, " (", size, "), got ",
+             part.defined() ? mx::detail::concat(part.dtype(), ' ', part.shape()) : "an empty handle");
+  };
+  MX_CHECK(t.rows >= 0 && t.columns >= 0, InvalidArgument, "[", op,
+           "] expected sizes that are not negative, got ", t.rows, " rows and ", t.columns, " columns");
+  expect(t.labels, "labels", f32, t.rows);
+  expect(t.offsets, "offsets", i64, t.rows + 1);
+  const int64_t entries = t.values.defined() && t.values.rank() == 1 ? t.values.size(0) : 0;
+  expect(t.values, "values", f32, entries);
+  expect(t.indices, "indices", i64, entries);
+  const std::vector<int64_t> offsets = t.offsets.to_vector<int64_t>(),
+                             indices = t.indices.to_vector<int64_t>();
+  for (size_t i = 0; i < offsets.size(); ++i) {
+    const bool good = (i == 0 ? offsets[0] == 0 : offsets[i] >= offsets[i - 1]) &&
+                      (i + 1 < offsets.size() || offsets[i] == entries);
+    MX_CHECK(good, InvalidArgument, "[", op,
+             "] expected offsets that ascend from 0 to the number of entries, ", entries, ", got ",
+             offsets[i], " at position ", i);
+  }
+  for (size_t i = 0; i < indices.size(); ++i)
+    MX_CHECK(indices[i] >= 0 && indices[i] < t.columns, InvalidArgument, "[", op,
+             "] expected indices from 0 to ", t.columns - 1, ", got ", indices[i], " at position ", i);
+}
+
+}  // namespace
+
 NDArray SparseTable::dense() const {
+  check_sparse_table("dense", *this);
   NDArray made = zeros({rows, columns}, f32);
   float* const to = made.mutable_data<float>();
   const int64_t* const row = offsets.data<int64_t>();
@@ -114,6 +147,7 @@ NDArray SparseTable::dense() const {
 }
 
 void write_libsvm(const std::string& path, const SparseTable& table, bool zero_based) {
+  check_sparse_table("write_libsvm", table);
   const std::vector<float> labels = table.labels.to_vector<float>(), values = table.values.to_vector<float>();
   const std::vector<int64_t> offsets = table.offsets.to_vector<int64_t>(),
                              indices = table.indices.to_vector<int64_t>();
@@ -132,6 +166,7 @@ void write_libsvm(const std::string& path, const SparseTable& table, bool zero_b
 }
 
 SourceHandle sparse_source(const SparseTable& table) {
+  check_sparse_table("sparse_source", table);
   struct Rows {
     std::vector<float> labels, values;
     std::vector<int64_t> offsets, indices;

@@ -28,7 +28,8 @@ struct LibsvmOptions {
 };
 
 /// A matrix in compressed rows: row i has values[offsets[i]] to values[offsets[i + 1] - 1], in the columns
-/// with the same places in `indices`.
+/// with the same places in `indices`. The functions throw InvalidArgument for parts that do not belong
+/// together.
 struct SparseTable {
   NDArray labels;   ///< f32 (rows,)
   NDArray offsets;  ///< i64 (rows + 1,)

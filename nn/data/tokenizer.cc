@@ -89,6 +89,9 @@ std::unordered_map<std::string, int64_t> parse_vocabulary(const std::string& tex
     MX_CHECK(is_new, FormatError, where, ": expected different numbers, got ", at->second,
              " for the tokens '", excerpt(*other->second), "' and '", excerpt(token), "'");
   }
+  for (int64_t id = 0; id < static_cast<int64_t>(tokens.size()); ++id)
+    MX_CHECK(tokens.contains(id), FormatError, where, ": expected the numbers from 0 to ", tokens.size() - 1,
+             " for ", tokens.size(), " tokens, got none with the number ", id);
   return ids;
 }
 
@@ -320,6 +323,8 @@ ArrayDataset text_windows(const NDArray& tokens, int64_t length, int64_t stride)
   if (stride == 0) stride = length;
   MX_CHECK(tokens.rank() == 1, InvalidArgument, "[text_windows] expected tokens (n,), got shape ",
            tokens.shape());
+  MX_CHECK(is_integral(tokens.dtype()), InvalidArgument,
+           "[text_windows] expected tokens of an integer type, got ", tokens.dtype());
   MX_CHECK(
       length > 0 && stride > 0 && tokens.size(0) > length, InvalidArgument,
       "[text_windows] expected a length and a stride above 0, and at least length + 1 tokens, got length ",

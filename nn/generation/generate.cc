@@ -81,6 +81,9 @@ std::vector<std::vector<int64_t>> generate(const TokenModel& model, const NDArra
       seen = 0;
     }
     const NDArray logits = model.next_logits(texts.from(seen), o.use_cache ? &cache : nullptr);
+    MX_CHECK(logits.rank() >= 1 && logits.shape()[0] == static_cast<int64_t>(rows), InvalidArgument,
+             "[generate] expected next_logits to return a row for each of ", rows, " prompts, got shape ",
+             logits.shape());
     if (o.use_cache) seen = texts.length();
     const std::vector<int64_t> next = sample_tokens(logits, sampling, generator);
     for (size_t row = 0; row < rows; ++row) {

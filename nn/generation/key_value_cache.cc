@@ -54,12 +54,16 @@ std::pair<NDArray, NDArray> KeyValueCache::append(int64_t number, const NDArray&
   MX_CHECK(number >= 0, InvalidArgument, "[KeyValueCache] expected a layer of 0 or more, got ", number);
   MX_CHECK(!grad_enabled() || !(keys.requires_grad() || values.requires_grad()), InvalidState,
            "[KeyValueCache] expected a NoGrad scope, got keys and values whose gradients are recorded");
-  const auto index = static_cast<size_t>(number);
-  if (state_->layers.size() <= index) state_->layers.resize(index + 1);
-  State::Layer& layer = state_->layers[index];
-  MX_CHECK(keys.rank() == 4 && values.rank() == 4 && keys.shape()[2] == values.shape()[2], InvalidArgument,
+  MX_CHECK(keys.rank() == 4 && values.rank() == 4 && keys.shape()[0] == values.shape()[0] &&
+               keys.shape()[1] == values.shape()[1] && keys.shape()[2] == values.shape()[2],
+           InvalidArgument,
            "[KeyValueCache] expected keys and values (batch, heads, tokens, width), got shapes ",
            keys.shape(), " and ", values.shape());
+  const auto index = static_cast<size_t>(number);
+  MX_CHECK(index <= state_->layers.size(), InvalidArgument, "[KeyValueCache] expected a layer from 0 to ",
+           state_->layers.size(), ", because layers are filled in their order, got ", number);
+  if (state_->layers.size() == index) state_->layers.emplace_back();
+  State::Layer& layer = state_->layers[index];
   const auto fits = [](const NDArray& buffer, const NDArray& more) {
     const Shape &a = buffer.shape(), &b = more.shape();
     return a[0] == b[0] && a[1] == b[1] && a[3] == b[3] && buffer.dtype() == more.dtype() &&

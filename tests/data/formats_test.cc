@@ -242,5 +242,30 @@ TEST(Cifar, ReadsTheFilesOfAFolder) {
   EXPECT_TRUE(contains(error_of<FileError>([&] { cifar100(folder.path(), Split::test); }), "test.bin"));
 }
 
+TEST(TablesOfPrograms, PartsThatDoNotBelongTogetherAreRefused) {
+  test::expect_error<InvalidArgument>("expected 4 values in column 'a', got 1", [] {
+    data::CsvTable({{.name = "a", .type = data::CsvType::integer, .integers = {7}}}, 4);
+  });
+  const auto refuse = [](const char* text, const data::SparseTable& table) {
+    test::expect_error<InvalidArgument>(text, [&] { table.dense(); });
+    test::expect_error<InvalidArgument>(text, [&] { data::sparse_source(table); });
+    test::expect_error<InvalidArgument>(text, [&] { data::write_libsvm("never_written", table); });
+  };
+  data::SparseTable table;
+  refuse("expected labels", table);
+  table.rows = 1;
+  table.columns = 3;
+  table.labels = zeros({1});
+  table.offsets = array<int64_t>({0, 1});
+  table.indices = array<int64_t>({1'000'000'000});
+  table.values = ones({1});
+  refuse("indices from 0 to 2, got 1000000000", table);
+  table.indices = array<int64_t>({2});
+  table.offsets = array<int64_t>({0, 2'000'000'000});
+  refuse("the number of entries, 1, got 2000000000", table);
+  table.offsets = array<int64_t>({0, 1});
+  EXPECT_EQ(table.dense().to_vector<float>(), (std::vector<float>{0, 0, 1}));
+}
+
 }  // namespace
 }  // namespace mx::data

@@ -279,5 +279,10 @@ TEST(Tokenizer, TextFilesMayBeCompressed) {
   EXPECT_EQ(kText, read_text_file(folder / "a.txt.gz"));
 }
 
+TEST(TextWindowsTest, TokensAreIntegers) {
+  test::expect_error<InvalidArgument>("tokens of an integer type",
+                                      [] { data::text_windows(zeros({9}), 2, 1); });
+}
+
 }  // namespace
 }  // namespace mx::data

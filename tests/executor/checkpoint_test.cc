@@ -145,6 +145,38 @@ TEST(Checkpoint, WithoutRecordingItIsTheFunction) {
   EXPECT_TRUE(checkpoint([](const NDArray& a) { return a * 2; }, x).requires_grad());
 }
 
+TEST(Checkpoint, ResultsShareNoMemoryWithAnything) {
+  const NDArray x = test::some({2, 2}, 1).requires_grad_(), w = test::some({2, 2}, 2).requires_grad_();
+  const std::vector<double> before = x.to_vector<double>();
+  const NDArray h = x * 2;
+  const List out = checkpoint(
+      [&](std::span<const NDArray> in) {
+        const NDArray made = in[0] * 3;
+        return List{in[0], in[0][0], made, made[1], w, w[0], made.detach()};
+      },
+      List{h});
+  const auto values = values_of(out);
+  for (size_t i = 0; i < out.size(); ++i) {
+    NDArray one = out[i];
+    one *= 5;
+    for (size_t k = i + 1; k < out.size(); ++k)
+      EXPECT_EQ(out[k].to_vector<double>(), values[k]) << i << ' ' << k;
+  }
+  EXPECT_EQ(h.to_vector<double>(), (x * 2).to_vector<double>());
+  EXPECT_EQ(x.to_vector<double>(), before);
+  const List g = gradients({sum(out[0]) + sum(out[3])}, {x}, {.retain_graph = true});
+  EXPECT_EQ(g[0].to_vector<double>(), (std::vector<double>{10, 10, 40, 40}));
+  test::expect_error<InvalidState>("does not change its inputs in place", [&] {
+    checkpoint(
+        [](const NDArray& a) {
+          NDArray b = a;
+          b *= 3;
+          return b + 0;
+        },
+        h);
+  });
+}
+
 TEST(Checkpoint, NamesWhatWasChanged) {
   NDArray x = test::some({3}, 1) * 1, w = test::some({3}, 2).requires_grad_(), v = test::some({3}, 2) * w;
   const auto f = [&](const NDArray& a) { return a * w * v; };

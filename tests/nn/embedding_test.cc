@@ -193,5 +193,17 @@ TEST(AlphaDropoutLayer, KeepsMeanAndVariance) {
   EXPECT_THROW(nn::FeatureAlphaDropout()(ones({3})), InvalidArgument);
 }
 
+TEST(EmbeddingBagOffsets, OffsetsThatDoNotAscendFromZeroAreRefused) {
+  nn::EmbeddingBag bag(3, 1, {.mode = "sum"});
+  const NDArray indices = array<int64_t>({0, 1, 2});
+  for (const std::vector<int64_t>& offsets :
+       {std::vector<int64_t>{1, 2}, {0, 9}, {0, 2, 1}, {-1, 2}, std::vector<int64_t>{}})
+    test::expect_error<InvalidArgument>("[EmbeddingBag] expected", [&] { bag(indices, array(offsets)); });
+  // Narrow offsets count as far as wide ones.
+  const NDArray many = zeros({300}, i64);
+  EXPECT_EQ(bag(many, array<int64_t>({0, 100})).to_vector<float>(),
+            bag(many, array<int64_t>({0, 100}).to(i8)).to_vector<float>());
+}
+
 }  // namespace
 }  // namespace mx

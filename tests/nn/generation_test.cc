@@ -315,5 +315,28 @@ TEST_F(Generate, BadPromptsAreNamed) {
   EXPECT_TRUE(contains(refused(zeros({1, 2}, i64), {.max_new_tokens = -1}), "max_new_tokens"));
 }
 
+TEST(GenerationOfModels, RowsThatAreMissingAreRefused) {
+  nn::TokenModel model;
+  model.context = cpu();
+  model.positions = 8;
+  model.next_logits = [](const NDArray&, const nn::KeyValueCache*) { return zeros({1, 4}); };
+  test::expect_error<InvalidArgument>("a row for each of 3 prompts", [&] {
+    nn::generate(model, zeros({3, 2}, i64), {.max_new_tokens = 2});
+  });
+}
+
+TEST(KeyValueCacheLayers, AFailedAppendChangesNothing) {
+  const NoGrad pause;
+  nn::KeyValueCache cache;
+  const NDArray keys = zeros({1, 2, 3, 4});
+  cache.append(0, keys, keys);
+  test::expect_error<InvalidArgument>("(batch, heads, tokens, width)", [&] {
+    cache.append(1, keys, zeros({2, 2, 3, 4}));
+  });
+  test::expect_error<InvalidArgument>("a layer from 0 to 1",
+                                      [&] { cache.append(int64_t{1} << 40, keys, keys); });
+  EXPECT_EQ(cache.length(), 3);
+}
+
 }  // namespace
 }  // namespace mx

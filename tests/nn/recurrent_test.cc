@@ -359,5 +359,21 @@ TEST(RecurrentLayers, WrongArgumentsAreNamed) {
                        "[GRUCell] expected a state of shape (5, 2), got (4, 2)"));
 }
 
+TEST(PackedSequenceParts, PartsThatDoNotBelongTogetherAreRefused) {
+  const NDArray data = zeros({4, 2});
+  const auto refuse = [&](const char* text, std::vector<int64_t> sizes, std::vector<int64_t> order) {
+    nn::PackedSequence packed;
+    packed.data = data;
+    packed.batch_sizes = std::move(sizes);
+    packed.sorted_indices = std::move(order);
+    test::expect_error<InvalidArgument>(text, [&] { nn::pad_packed_sequence(packed); });
+  };
+  refuse("each number from 0 to 1 once, got 1000000000", {2, 2}, {1'000'000'000, 0});
+  refuse("once, got -5", {2, 2}, {-5, 0});
+  refuse("once, got 1 at 1", {2, 2}, {1, 1});
+  refuse("expected 3 rows of data", {2, 1}, {});
+  refuse("that do not grow", {1, 3}, {});
+}
+
 }  // namespace
 }  // namespace mx

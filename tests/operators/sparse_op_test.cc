@@ -261,5 +261,12 @@ TEST(SparseCSRTest, BadInputIsNamed) {
   expect_error<InvalidArgument>("got an empty handle", [&] { matmul(SparseCSR(), ones({3, 1})); });
 }
 
+TEST(SparseCSRTest, ToDenseFindsColumnsThatDoNotExist) {
+  for (const int64_t column : {int64_t{3}, int64_t{-1}}) {
+    const SparseCSR bad(array<int64_t>({0, 1, 1}), array({column}), array({5.f}), {2, 3});
+    expect_error<InvalidArgument>("", [&] { bad.to_dense().wait(); });
+  }
+}
+
 }  // namespace
 }  // namespace mx

@@ -83,7 +83,7 @@ TEST_F(CudaKernels, LayoutsDoNotMatter) {
       for (size_t i = 0; i < got.size(); ++i) expect_close(expected[i], got[i], dtype);
       // The result in another layout, too.
       if (expected.size() != 1 || layout == Layout::broadcast || op.updates != 0) continue;
-      NDArray out = laid_out(empty_like(expected[0]), layout);
+      NDArray out = laid_out(zeros_like(expected[0]), layout);
       call_into(out, twin, sample.attrs, sample.inputs);
       expect_close(call(op, sample.attrs, sample.inputs)[0], out, dtype);
     }
