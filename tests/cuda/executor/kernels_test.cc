@@ -19,6 +19,8 @@ void for_each_kernel_sample(const F& f) {
   int kernels = 0;
   for (const Operator* op : all_operators()) {
     if (!has_kernel(*op) || !has_samples(*op)) continue;
+    // The C library's lgamma() writes the sign to a variable that all threads share.
+    if (kThreadSanitizer && std::string(op->name()) == "lgamma") continue;
     ++kernels;
     std::vector<DType> dtypes = dtypes_of(*op);
     if (kSlow && dtypes.size() > 2) dtypes = {dtypes.front(), dtypes[dtypes.size() / 2]};
