@@ -65,7 +65,7 @@ struct LSTMState {
   }
 };
 
-/// What the recurrent layers share: options and parameters. For each layer k, and again with the suffix
+/// The options and parameters of all recurrent layers. For each layer k, and again with the suffix
 /// "_reverse" if it is bidirectional: weight_ih_l<k> (gates * hidden, inputs), weight_hh_l<k> (gates *
 /// hidden, hidden), bias_ih_l<k> and bias_hh_l<k> (gates * hidden), all uniform in [-b, b) with b = 1 /
 /// sqrt(hidden).
@@ -146,9 +146,9 @@ struct RNNCellOptions {
 using LSTMCellOptions = RecurrentCellOptions;
 using GRUCellOptions = RecurrentCellOptions;
 
-/// What the cells share: weight_ih, weight_hh, bias_ih and bias_hh, with the shapes and initial values of a
-/// recurrent layer. A cell takes x (batch, inputs) and states (batch, hidden), or both without the dimension
-/// of the batch. An empty state: zeros.
+/// The parameters of all cells: weight_ih, weight_hh, bias_ih and bias_hh, with the shapes and initial values
+/// of a recurrent layer. A cell takes x (batch, inputs) and states (batch, hidden), or both without the
+/// dimension of the batch. An empty state: zeros.
 class RecurrentCellModule : public Module {
  public:
   std::string extra() const override;

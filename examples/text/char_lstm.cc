@@ -41,7 +41,7 @@ struct Options {
   double temperature = 0.8;
   bool resume = false;
 
-  /// What must be equal for a run to be resumed.
+  /// A run can be resumed only if these options are equal.
   std::string text() const {
     return detail::concat("epochs=", epochs, " batch=", batch, " length=", length, " embedding=", embedding,
                           " hidden=", hidden, " layers=", layers, " characters=", characters, " seed=", seed,

@@ -76,7 +76,7 @@ class EarlierMode {
   const std::optional<bool> before_;
 };
 
-/// What a run of the function returned, with the nodes that the run made.
+/// One run of the function: its results, and where the nodes that it made lead.
 struct Run {
   std::vector<Edge> begins;      // the identity nodes of the recorded inputs; one edge per input
   std::vector<NDArray> outputs;  // edges lead to the run's nodes
@@ -84,23 +84,26 @@ struct Run {
   std::vector<Edge> frontier;    // in the order in which a walk from the outputs finds them
 };
 
+bool contains_edge(const std::vector<Edge>& edges, const Edge& edge) {
+  return std::ranges::any_of(edges, [&](const Edge& other) {
+    return other.node.get() == edge.node.get() && other.output == edge.output;
+  });
+}
+
 /// Finds the frontier: edges from nodes of the scope to other nodes. A node of a view counts as one of the
 /// scope, whenever it was made: the walk goes on through it. Not recursive, since chains may be long.
-void find_frontier(Run& run, uint64_t scope) {
+void find_frontier(Run& run) {
   std::unordered_set<const Node*> seen;
   for (const Edge& begin : run.begins) seen.insert(begin.node.get());
   std::vector<Node*> path;
   const auto enter = [&](const Edge& edge) {
     if (!edge || seen.contains(edge.node.get())) return;
-    if (edge.node->scope() == scope || edge.node->is_view()) {
+    if (edge.node->scope() == run.scope || edge.node->is_view()) {
       seen.insert(edge.node.get());
       path.push_back(edge.node.get());
       return;
     }
-    const bool known = std::ranges::any_of(run.frontier, [&](const Edge& other) {
-      return other.node.get() == edge.node.get() && other.output == edge.output;
-    });
-    if (!known) run.frontier.push_back(edge);
+    if (!contains_edge(run.frontier, edge)) run.frontier.push_back(edge);
   };
   for (const NDArray& output : run.outputs) enter(edge_of(output.impl()));
   while (!path.empty()) {
@@ -111,11 +114,8 @@ void find_frontier(Run& run, uint64_t scope) {
 }
 
 bool same_edges(const std::vector<Edge>& a, const std::vector<Edge>& b) {
-  return a.size() == b.size() && std::ranges::all_of(a, [&](const Edge& edge) {
-           return std::ranges::any_of(b, [&](const Edge& other) {
-             return edge.node.get() == other.node.get() && edge.output == other.output;
-           });
-         });
+  return a.size() == b.size() &&
+         std::ranges::all_of(a, [&](const Edge& edge) { return contains_edge(b, edge); });
 }
 
 /// Runs the function, recording. `edges` are those to which the inputs' gradients flow; an edge without a
@@ -141,7 +141,7 @@ Run run_function(const CheckpointFunction& f, std::span<const Ref<ArrayImpl>> in
   for (size_t i = 0; i < run.outputs.size(); ++i)
     MX_CHECK(run.outputs[i].defined(), InvalidArgument,
              "[checkpoint] expected a function that returns arrays, got an empty handle as result ", i);
-  find_frontier(run, scope.id());
+  find_frontier(run);
   return run;
 }
 

@@ -1,4 +1,4 @@
-// What every source of CUDA kernels includes, and the one place where nvcc and g++ differ.
+// Every source of CUDA kernels includes this header. It is the one place where nvcc and g++ differ.
 //
 // nvcc compiles the kernels for GPUs. g++ compiles the same sources for tests, which run them on the host,
 // one fiber for each CUDA thread (host_threads.h). Therefore kernels use the functions below instead of

@@ -84,7 +84,7 @@ class RecordWriter {
   uint64_t next_key_ = 0, offset_ = 0;
 };
 
-/// What MXNet puts before the bytes of a record (IRHeader).
+/// The header that MXNet puts before the bytes of a record (IRHeader).
 struct RecordHeader {
   std::vector<float> label{};  ///< one number, or several
   uint64_t id = 0, id2 = 0;

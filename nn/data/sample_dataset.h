@@ -28,7 +28,7 @@
 
 namespace mx::data {
 
-/// What to do with samples, or records of a file, that are damaged (FormatError) or unreadable (FileError).
+/// The treatment of samples, or records of a file, that are damaged (FormatError) or unreadable (FileError).
 enum class BadSamples {
   fail,  ///< the batch, or the function that reads the file, fails with the error of the first one
   skip,  ///< leave them out; the batch is smaller

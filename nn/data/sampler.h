@@ -4,7 +4,7 @@
 //   1)}); data::Loader texts(set, {.batches = data::length_batches(lengths, {.max_elements = 4096, .shuffle =
 //   true})});
 //
-// What a sampler returns depends only on its arguments and the epoch, and is the same on every platform. A
+// The order of a sampler depends only on its arguments and the epoch, and is the same on every platform. A
 // loader's shards and parts apply to any sampler: shard s of n takes places s, s + n, s + 2n, ... of the
 // order, or of the list of batches, which wraps around at its end so that all shards have the same size.
 //

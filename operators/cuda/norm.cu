@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kBlock)
   }
   squares = G::all(squares, Add());
   if (centred) {
-    // What rounding has left in the mean.
+    // The error of the mean that rounding has left.
     rest = G::all(rest, Add()) / n;
     middle += rest;
     squares -= n * rest * rest;

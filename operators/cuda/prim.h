@@ -1,4 +1,4 @@
-// What kernels use of CUB: algorithms over whole arrays. The executor of tests has its own versions.
+// The algorithms over whole arrays that kernels take from CUB. The executor of tests has its own versions.
 #pragma once
 
 #include <cstdint>
