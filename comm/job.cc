@@ -245,6 +245,15 @@ void Job::check() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+void Job::check_departures(Departures& departures, const std::string& group) {
+  const std::optional<EndedWorker> ended = departures.look();
+  if (!ended) return;
+  report_cause(ended->rank);
+  throw PeerLost(mx::detail::concat("[world] expected all ", place_.size, " ranks to join group '", group,
+                                    "', got rank ", ended->rank, " on host ", ended->host,
+                                    ", which ended with exit status 0 before it joined"));
+}
+
 std::shared_ptr<Communicator> Job::make_group(const std::string& transport, const std::string& key) {
   MX_CHECK(place_.role == Role::worker, InvalidState, "[world] expected a worker, got server ", place_.rank,
            ": groups have workers only");
@@ -276,7 +285,11 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
     request.explain_loss = [this](int rank) { return explain_loss(rank); };
     request.noticed_loss = [this](int rank) { report_cause(rank); };
     request.noticed_timeout = [this](int rank) { report_cause(rank, true); };
-    request.check = [this] { check(); };
+    const auto departures = std::make_shared<Departures>(request.rendezvous, place_.epoch, key, place_.rank);
+    request.check = [this, key, held = std::weak_ptr(departures)] {
+      check();
+      if (const auto looked_at = held.lock()) check_departures(*looked_at, key);
+    };
     try {
       group = make(request);
     } catch (const CommunicationError& error) {

@@ -27,6 +27,7 @@
 #include "comm/place.h"
 #include "comm/rendezvous.h"
 #include "comm/rendezvous/client.h"
+#include "comm/rendezvous/departures.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
 #include "comm/transports.h"
@@ -75,6 +76,8 @@ class Job {
   void fail(std::exception_ptr error);
   std::string explain_loss(int rank);
   std::string host_of(int rank);
+  /// Throws PeerLost if a worker has ended without having joined the group.
+  void check_departures(Departures& departures, const std::string& group);
   /// Tells the rendezvous that this process fails because a worker is lost or comes too late.
   void report_cause(int rank, bool late = false) noexcept;
 

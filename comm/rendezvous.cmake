@@ -1,5 +1,6 @@
 list(APPEND mx_comm_sources
   rendezvous/client.cc
+  rendezvous/departures.cc
   rendezvous/limits.cc
   rendezvous/local.cc
   rendezvous/lost.cc

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/rendezvous/client.h"
+#include "comm/rendezvous/departures.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
 #include "engine/base/error.h"
@@ -122,6 +123,14 @@ void JobRendezvous::put_lost(int64_t epoch, comm::Role role, int rank, const std
     state_->client.put(comm::lost_key(lost), comm::lost_value(lost));
   } catch (const Error&) {
     // The rendezvous itself has seen the connection of the process break, and was faster.
+  }
+}
+
+void JobRendezvous::put_ended(int64_t epoch, comm::Role role, int rank, const std::string& host) {
+  try {
+    state_->client.put(comm::ended_key(epoch, role_name(role), rank), host);
+  } catch (const Error&) {
+    // The process itself has said farewell, with another spelling of the name of its host.
   }
 }
 

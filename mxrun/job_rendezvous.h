@@ -59,6 +59,8 @@ class JobRendezvous {
   void set_epoch(int64_t epoch);
   /// Tells all processes of the epoch that one is lost, with what mxrun knows about its end.
   void put_lost(int64_t epoch, comm::Role role, int rank, const std::string& host, const std::string& reason);
+  /// Tells those that wait for a process of the epoch that it has ended with exit status 0.
+  void put_ended(int64_t epoch, comm::Role role, int rank, const std::string& host);
 
   /// The step of a worker's last heartbeat; -1: not known.
   int64_t step_of(int64_t epoch, comm::Role role, int rank) const;

@@ -202,6 +202,7 @@ void Supervisor::handle_exit(Node* node, const FromAgent& message) {
     if (interrupted_ == 0) cause_.exited(std::move(failure));
     return;
   }
+  rendezvous_->put_ended(epoch_, process->role, process->rank, node->host);
   cause_.ended_well(process->role, process->rank);
   if (!failure_.has_value() && interrupted_ == 0 && !servers_told_ && workers_succeeded() &&
       job_.options.servers > 0) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "comm/net/bytes.h"
+#include "comm/rendezvous/departures.h"
 #include "comm/rendezvous/lost.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -63,6 +64,7 @@ void RendezvousMachine::receive(Connection id, Frame frame, int64_t now_ms) {
       return send(id, FrameKind::heartbeat, frame.request, {}, {}, frame.number);
     case FrameKind::farewell:
       client.farewell = true;
+      publish_end(client);
       return send(id, FrameKind::done, frame.request);
     default:
       return break_off(id, ErrorCode::protocol,
@@ -196,6 +198,13 @@ void RendezvousMachine::publish_loss(const Client& client, const std::string& re
   // An agent that saw the process die may have published it already, and then knows more.
   const std::string key = lost_key(lost);
   if (table_.find(key) == nullptr) put(key, lost_value(lost));
+}
+
+void RendezvousMachine::publish_end(const Client& client) {
+  if (client.remote.rank < 0) return;
+  if (epoch_ && client.remote.epoch != *epoch_) return;
+  const std::string key = ended_key(client.remote.epoch, client.role, client.remote.rank);
+  if (table_.find(key) == nullptr) put(key, client.host);
 }
 
 void RendezvousMachine::answer_error(Connection id, uint64_t request, ErrorCode code, std::string message) {

@@ -9,7 +9,7 @@
 // Liveness. A client that joined with a rank must send frames, usually heartbeats. After a silence of
 // `dead_after_ms`, or when its connection ends without a farewell, the machine publishes it once, under
 // lost_key(), with the step of its last heartbeat, and closes the connection: the process may have missed
-// that others go on without it.
+// that others go on without it. A farewell publishes that the client has ended, under ended_key().
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -91,6 +91,8 @@ class RendezvousMachine {
   void tell(Connection id, const Frame& frame);
   /// Publishes the loss of a client that is already removed from clients_.
   void publish_loss(const Client& client, const std::string& reason);
+  /// Publishes that a client ends as it should (see departures.h).
+  void publish_end(const Client& client);
   void send(Connection to, FrameKind kind, uint64_t request, std::string key = {}, std::string value = {},
             int64_t number = 0);
 

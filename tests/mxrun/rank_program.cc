@@ -4,6 +4,8 @@
 //   long   a thousand allreduces with a pause after each, prints the last sum
 //   loop   allreduces until an error, which it prints with the time, and exits with 1
 //   early  as loop, but rank 0 ends with 0 after ten rounds
+//   never  rank 1 ends with 0 at once
+//   group  after ten rounds, rank 1 ends with 0 and rank 0 makes another group
 //   count, type, call
 //          as loop, but in round 20 rank 1 makes a call with another number of elements, another type, or
 //          another call
@@ -26,8 +28,9 @@
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "", folder = argc > 2 ? argv[2] : ".";
   try {
-    const auto group = mx::comm::world();
     const int rank = mx::comm::place().rank;
+    if (mode == "never" && rank == 1) return 0;
+    const auto group = mx::comm::world();
     if (mode == "large") {
       std::vector<float> values(2'000'000), sums(values.size());
       for (float& value : values) value = static_cast<float>(rank + 1);
@@ -60,6 +63,8 @@ int main(int argc, char** argv) {
         }
         std::ofstream(folder + "/ready" + std::to_string(rank)) << getpid() << "\n";
         if (mode == "early" && rank == 0) return 0;
+        if (mode == "group" && rank == 1) return 0;
+        if (mode == "group") mx::comm::new_group();
         // pause() returns after a signal that has a handler.
         while (mode == "stuck" && rank == 1) pause();
       }

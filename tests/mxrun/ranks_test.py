@@ -129,6 +129,18 @@ class Ranks(jobs.JobTest):
         # mxrun itself names the rank whose end the failure follows from.
         self.assertIn(f"mxrun: ended before that, with exit code 0: rank 0 on {HOST}\n", job.stderr)
 
+    def test_a_rank_that_ends_before_it_joins_a_group_is_named_at_once(self):
+        for mode, group in (("never", "world"), ("group", "group1")):
+            for transport in ("shm", "tcp", "shm+tcp"):
+                with self.subTest(mode=mode, transport=transport):
+                    # The time limit is ten minutes, longer than that of the test.
+                    job = self.start("-n", 3, "--timeout", 600, PROGRAM, mode, self.folder,
+                                     MX_TRANSPORT=transport).finish()
+                    self.assertEqual(job.code, 1, job.stderr)
+                    self.assertRegex(job.stdout, rf"\[world\] expected all 3 ranks to join group '{group}', got rank 1 "
+                                                 r"on host \S+, which ended with exit status 0 before it joined\n")
+                    self.assertIn(f"mxrun: ended before that, with exit code 0: rank 1 on {HOST}\n", job.stderr)
+
     def test_ranks_without_shared_memory_use_tcp_and_say_so(self):
         def no_files():
             # As on a host whose memory for files is full. Standard streams are pipes, which have no such limit.

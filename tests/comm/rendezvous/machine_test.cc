@@ -160,6 +160,7 @@ TEST_F(MachineTest, AFarewellAndToolsAreNoLosses) {
   connect(3, -1, "agent", kAnyEpoch);
   say(2, {FrameKind::farewell, 2, 0, "", ""});
   EXPECT_EQ(last(2).kind, FrameKind::done);
+  EXPECT_EQ(entry(1, "0/ended/worker1"), "n1");
   machine_.disconnect(2, "its connection ended");
   machine_.disconnect(3, "its connection ended");
   tick(500);
