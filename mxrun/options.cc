@@ -158,10 +158,13 @@ void check_together(const Texts& texts, Options* options) {
   const std::pair<const std::string&, const char*> tls_files[] = {{options->tls_certificate, "--tls-cert"},
                                                                   {options->tls_key, "--tls-key"},
                                                                   {options->tls_authority, "--tls-ca"}};
-  for (const auto& [file, name] : tls_files)
+  for (const auto& [file, name] : tls_files) {
+    if (file.empty()) continue;
+    std::string missing;
     for (const auto& [other, other_name] : tls_files)
-      MX_CHECK(file.empty() || !other.empty(), InvalidArgument, name, ": expected ", other_name,
-               " with it, got none");
+      if (other.empty()) missing += (missing.empty() ? "" : " and ") + std::string(other_name);
+    MX_CHECK(missing.empty(), InvalidArgument, name, ": expected ", missing, " with it, got none");
+  }
   if (!options->tls_certificate.empty()) options->tls = true;
   if (options->launcher == "k8s") check_kubernetes(*options);
   MX_CHECK(!options->tee || !options->log_dir.empty(), InvalidArgument,
@@ -308,6 +311,15 @@ void add_options(CLI::App* app, Options* options, Texts* texts) {
   }
 }
 
+/// Only the values of flags are converted by CLI11, which says "Could not convert: --tls = maybe".
+std::string of_flag(const std::string& message) {
+  const std::string begin = "Could not convert: ", middle = " = ";
+  const size_t at = message.find(middle);
+  if (!message.starts_with(begin) || at == std::string::npos) return message;
+  return mx::detail::concat(message.substr(begin.size(), at - begin.size()),
+                            ": expected true or false, got '", message.substr(at + middle.size()), "'");
+}
+
 /// Reads files for --config. Each line is parsed alone first, so that a message can name the line.
 class ConfigReader : public CLI::Config {
  public:
@@ -366,6 +378,8 @@ class ConfigReader : public CLI::Config {
         option->add_result(is_flag ? option->get_flag_value(line.name, value) : value);
         option->run_callback();
         read_texts(texts, &options);
+      } catch (const CLI::ConversionError& error) {
+        throw InvalidArgument(place_of(line) + of_flag(error.what()));
       } catch (const CLI::Error& error) {
         throw InvalidArgument(place_of(line) + error.what());
       } catch (const InvalidArgument& error) {
@@ -530,6 +544,9 @@ Parsed parse_options(int argc, const char* const* argv) {
         "mxrun: ",
         twice == std::string::npos ? message : message.substr(0, twice) + " expected once, got it again",
         "; see mxrun --help\n");
+  } catch (const CLI::ConversionError& error) {
+    parsed.exit_code = kExitUsage;
+    parsed.text = "mxrun: " + of_flag(error.what()) + "\n";
   } catch (const CLI::ParseError& error) {
     parsed.exit_code = kExitUsage;
     parsed.text = std::string("mxrun: ") + error.what() + "; see mxrun --help\n";

@@ -50,8 +50,10 @@ class WrongUsage(jobs.JobTest):
         self.wrong("--job-id: expected printable ASCII characters without spaces, got", "--job-id", os.fsdecode(b"\xff"), "true")
         self.wrong("--ranks: expected the smaller rank of a range first, got 1-0", "-n", "2", "--ranks", "1-0", "true")
         self.wrong("--ranks: expected ranks below 2, got 2", "-n", "2", "--ranks", "0-2", "true")
-        for one, other in (("--tls-cert", "--tls-key"), ("--tls-key", "--tls-cert"), ("--tls-ca", "--tls-cert")):
-            self.wrong(f"{one}: expected {other} with it, got none", "--tls", one, "a.pem", "true")
+        for one, others in (("--tls-cert", "--tls-key and --tls-ca"), ("--tls-key", "--tls-cert and --tls-ca"),
+                            ("--tls-ca", "--tls-cert and --tls-key")):
+            self.wrong(f"{one}: expected {others} with it, got none", "--tls", one, "a.pem", "true")
+        self.wrong("--tls: expected true or false, got 'maybe'", "--tls=maybe", "true")
         self.wrong("--tls-cert: expected --tls-ca", "--tls-cert", "a", "--tls-key", "b", "true")
         self.wrong("--tee: expected --log-dir", "--tee", "true")
         self.wrong("--?.*tag-output", "--tag-output", "--no-tag-output", "true")
@@ -276,6 +278,9 @@ class DryRuns(jobs.JobTest):
         job = self.run_job("--config", config, "-n", "2", "sh", "-c", "echo $WORLD_SIZE$A$B")
         self.assertEqual((job.code, job.stdout), (0, "21 22\n" * 2), job.stderr)
         self.assertEqual(self.read("a folder/rank1.out"), "21 22\n")
+
+        job = self.run_job("--config", self.write("config", "n=1\ntls=maybe\n"), "true")
+        self.assert_one_line(job, 78, "--config .*: line 2, 'tls=maybe': --tls: expected true or false, got 'maybe'")
 
     def test_the_command_line_overrides_what_does_not_go_together(self):
         def run(text, *arguments):

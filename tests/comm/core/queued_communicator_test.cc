@@ -92,6 +92,10 @@ CallOptions what_options(const std::string& what) {
   return options;
 }
 
+TEST(Describe, ShowsANameInOneLine) {
+  EXPECT_EQ(describe(barrier_named("a\nb\x1b[1m")), "barrier 'a?b?[1m'");
+}
+
 TEST(QueuedCommunicator, RunsABlockingCallOnTheThreadOfItsCaller) {
   RecordingCommunicator group;
   group.barrier(what_options("a"));
