@@ -129,7 +129,7 @@ template <class D, class V = hn::Vec<D>, class T = hn::TFromD<D>>
 HWY_INLINE void store_tail(D d, V v, T* to, int64_t n) {
   if constexpr (kMasks && sizeof(T) >= 4) {
     hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, to);
-  } else {
+  } else if constexpr (HWY_TARGET != HWY_SCALAR) {  // a vector of one element has no rest
     HWY_ALIGN T buffer[HWY_MAX_BYTES / sizeof(T)];
     hn::Store(v, d, buffer);
     for (int64_t i = 0; i < n; ++i) to[i] = buffer[i];
