@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <type_traits>
 
 #include "comm/fold.h"
 #include "comm/shm/group.h"
@@ -78,19 +77,32 @@ void Group::combine_slots(const Call& call) {
   }
 }
 
+template <class Stage, class Combine>
+void Group::exchange(const Call& call, size_t chunks, const Stage& stage, const Combine& combine) {
+  // A rank publishes a chunk as soon as it is staged, so others need not wait until it has combined the one
+  // before. A rank that has staged chunk t - 1 has combined chunk t - 3, so of three buffers that of chunk t
+  // is free.
+  for (size_t t = 0; t <= chunks; ++t) {
+    if (t > 0) peers_.wait_all(Counter::phase, phase_, call.context);
+    if (t < chunks) {
+      stage(t);
+      peers_.publish(region_.control(rank_).phase, ++phase_);
+    }
+    if (t > 0) combine(t - 1);
+  }
+}
+
 template <class Stage, class Combine, class Gather>
-void Group::pipeline(const Call& call, size_t chunks, const Stage& stage, const Combine& combine,
-                     const Gather& gather) {
+void Group::exchange_and_gather(const Call& call, size_t chunks, const Stage& stage, const Combine& combine,
+                                const Gather& gather) {
   // A wait at the end of step t shows that all ranks have ended it. So in step t + 1 the buffers that hold
   // chunk t - 1 (staged) and t - 2 (combined) are free: they were used up in step t.
-  constexpr bool kGathers = !std::is_same_v<Gather, std::nullptr_t>;
-  const size_t steps = chunks + (kGathers ? 2 : 1);
+  const size_t steps = chunks + 2;
   for (size_t t = 0; t < steps; ++t) {
     if (t > 0) peers_.wait_all(Counter::phase, phase_, call.context);
     if (t < chunks) stage(t);
     if (t >= 1 && t - 1 < chunks) combine(t - 1);
-    if constexpr (kGathers)
-      if (t >= 2) gather(t - 2);
+    if (t >= 2) gather(t - 2);
     if (t + 1 < steps) peers_.publish(region_.control(rank_).phase, ++phase_);
   }
 }
@@ -118,7 +130,7 @@ void Group::allreduce_staged(const Call& call) {
   char* const out = static_cast<char*>(q.out);
   const size_t element = call.element;
   const size_t each = chunk_elements(q.count, element, kStageBytes / element);
-  pipeline(
+  exchange_and_gather(
       call, (q.count + each - 1) / each,
       [&](size_t c) {  // all but this rank's own part, which no other rank combines
         const Slice chunk = chunk_of(q.count, each, c);
@@ -156,20 +168,19 @@ void Group::allreduce_staged_by_two(const Call& call) {
   const size_t element = call.element;
   const size_t each = chunk_elements(q.count, element, kStageBytes / element);
   const size_t chunks = (q.count + each - 1) / each;
-  pipeline(
+  exchange(
       call, chunks,
       [&](size_t c) {
         const Slice chunk = chunk_of(q.count, each, c);
-        copy(region_.stage(rank_, c), in + chunk.begin * element, chunk.count * element);
+        copy(region_.staging(rank_, c), in + chunk.begin * element, chunk.count * element);
       },
       [&](size_t c) {
         const Slice chunk = chunk_of(q.count, each, c);
         for (int r = 0; r < size_; ++r)
-          inputs_[static_cast<size_t>(r)] = r == rank_ ? in + chunk.begin * element : region_.stage(r, c);
+          inputs_[static_cast<size_t>(r)] = r == rank_ ? in + chunk.begin * element : region_.staging(r, c);
         fold_ranks(out + chunk.begin * element, inputs_.data(), size_, chunk.count, q.type,
                    q.options.reduction);
-      },
-      nullptr);
+      });
 }
 
 void Group::reduce_scatter_direct(const Call& call) {
@@ -190,14 +201,14 @@ void Group::reduce_scatter_staged(const Call& call) {
   const size_t longest = slice_of(q.count, size_, 0).count;
   // Chunk c is the same piece of all slices; the staging buffer holds the pieces of all ranks side by side.
   const size_t each = chunk_elements(longest, element, kStageBytes / element / static_cast<size_t>(size_));
-  pipeline(
+  exchange(
       call, (longest + each - 1) / each,
       [&](size_t c) {
         for (int r = 0; r < size_; ++r) {
           const Slice slice = slice_of(q.count, size_, r);
           const Slice chunk = chunk_of(slice.count, each, c);
           if (r != rank_)
-            copy(region_.stage(rank_, c) + static_cast<size_t>(r) * each * element,
+            copy(region_.staging(rank_, c) + static_cast<size_t>(r) * each * element,
                  in + (slice.begin + chunk.begin) * element, chunk.count * element);
         }
       },
@@ -207,13 +218,12 @@ void Group::reduce_scatter_staged(const Call& call) {
         for (int r = 0; r < size_; ++r)
           inputs_[static_cast<size_t>(r)] =
               r == rank_ ? in + (slice.begin + chunk.begin) * element
-                         : region_.stage(r, c) + static_cast<size_t>(rank_) * each * element;
+                         : region_.staging(r, c) + static_cast<size_t>(rank_) * each * element;
         // Into the place of earlier chunks only, because out may be the first slice of in.
         if (chunk.count > 0)
           fold_ranks(out + chunk.begin * element, inputs_.data(), size_, chunk.count, q.type,
                      q.options.reduction);
-      },
-      nullptr);
+      });
 }
 
 void Group::allgather_direct(const Call& call) {
@@ -232,12 +242,12 @@ void Group::allgather_staged(const Call& call) {
   const size_t element = call.element;
   const size_t longest = slice_of(q.count, size_, 0).count;
   const size_t each = chunk_elements(longest, element, kStageBytes / element);
-  pipeline(
+  exchange(
       call, (longest + each - 1) / each,
       [&](size_t c) {
         const Slice slice = slice_of(q.count, size_, rank_);
         const Slice chunk = chunk_of(slice.count, each, c);
-        copy(region_.stage(rank_, c), in + chunk.begin * element, chunk.count * element);
+        copy(region_.staging(rank_, c), in + chunk.begin * element, chunk.count * element);
         copy(out + (slice.begin + chunk.begin) * element, in + chunk.begin * element, chunk.count * element);
       },
       [&](size_t c) {
@@ -245,10 +255,9 @@ void Group::allgather_staged(const Call& call) {
           const Slice slice = slice_of(q.count, size_, r);
           const Slice chunk = chunk_of(slice.count, each, c);
           if (r != rank_)
-            copy(out + (slice.begin + chunk.begin) * element, region_.stage(r, c), chunk.count * element);
+            copy(out + (slice.begin + chunk.begin) * element, region_.staging(r, c), chunk.count * element);
         }
-      },
-      nullptr);
+      });
 }
 
 void Group::broadcast(const Call& call) {
@@ -261,20 +270,19 @@ void Group::broadcast(const Call& call) {
   }
   const bool root = rank_ == q.peer;
   const size_t each = chunk_elements(bytes, 1, kStageBytes);
-  pipeline(
+  exchange(
       call, (bytes + each - 1) / each,
       [&](size_t c) {
         const Slice chunk = chunk_of(bytes, each, c);
         if (!root) return;
         const char* const from = static_cast<const char*>(q.in) + chunk.begin;
-        copy(region_.stage(rank_, c), from, chunk.count);
+        copy(region_.staging(rank_, c), from, chunk.count);
         copy(out + chunk.begin, from, chunk.count);
       },
       [&](size_t c) {
         const Slice chunk = chunk_of(bytes, each, c);
-        if (!root) copy(out + chunk.begin, region_.stage(q.peer, c), chunk.count);
-      },
-      nullptr);
+        if (!root) copy(out + chunk.begin, region_.staging(q.peer, c), chunk.count);
+      });
 }
 
 void Group::all_to_all_direct(const Call& call) {
@@ -295,9 +303,9 @@ void Group::all_to_all_staged(const Call& call) {
   // Where a chunk lies in the block for, or from, a rank; and where a rank stages it for another.
   const auto place = [&](int peer, Slice chunk) { return static_cast<size_t>(peer) * block + chunk.begin; };
   const auto staged = [&](int from, int to, size_t c) {
-    return region_.stage(from, c) + static_cast<size_t>(to) * each;
+    return region_.staging(from, c) + static_cast<size_t>(to) * each;
   };
-  pipeline(
+  exchange(
       call, (block + each - 1) / each,
       [&](size_t c) {
         const Slice chunk = chunk_of(block, each, c);
@@ -308,8 +316,7 @@ void Group::all_to_all_staged(const Call& call) {
         const Slice chunk = chunk_of(block, each, c);
         for (int r = 0; r < size_; ++r)
           if (r != rank_) copy(out + place(r, chunk), staged(r, rank_, c), chunk.count);
-      },
-      nullptr);
+      });
 }
 
 }  // namespace mx::comm::shm

@@ -106,11 +106,13 @@ class Group {
   void receive(const Call& call);
   void alone(const Request& request);
 
-  // Runs the steps of a staged call. stage(c), combine(c) and gather(c) each work on chunk c; a null pointer
-  // for gather saves the last step.
+  // Run the steps of a staged call. stage(c) writes chunk c into a buffer of this rank, combine(c) reads
+  // those of all, and gather(c) what all have combined.
+  template <class Stage, class Combine>
+  void exchange(const Call& call, size_t chunks, const Stage& stage, const Combine& combine);
   template <class Stage, class Combine, class Gather>
-  void pipeline(const Call& call, size_t chunks, const Stage& stage, const Combine& combine,
-                const Gather& gather);
+  void exchange_and_gather(const Call& call, size_t chunks, const Stage& stage, const Combine& combine,
+                           const Gather& gather);
 
   const int rank_, size_;
   Region region_;

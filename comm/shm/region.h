@@ -128,6 +128,10 @@ class Region {
   char* stage(int rank, uint64_t which) const {
     return slot(rank, 0) + 2 * kSlotBytes + (which & 1) * kStageBytes;
   }
+  /// Where stage() and result() are not used together: three buffers, the third is a result.
+  char* staging(int rank, uint64_t which) const {
+    return which % 3 == 2 ? result(rank, 0) : stage(rank, which % 3);
+  }
   char* result(int rank, uint64_t which) const {
     return stage(rank, 0) + 2 * kStageBytes + (which & 1) * kStageBytes;
   }
