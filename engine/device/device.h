@@ -221,6 +221,7 @@ struct DeviceProperties {
   int compute_units = 0;         ///< processors, or multiprocessors
   bool host_accessible = false;  ///< the host may dereference its memory
   int compute_streams = 1;       ///< how many compute streams a scheduler should use at once
+  std::string architecture{};    ///< of a GPU: "compute capability 9.0"
 };
 
 struct MemoryStats {

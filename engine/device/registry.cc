@@ -131,6 +131,8 @@ int num_devices(DeviceKind kind) {
 
 int num_gpus() { return num_devices(DeviceKind::gpu); }
 
+CudaSupport cuda_support() { return find_cuda_support(); }
+
 Context make_context(DeviceKind kind, int id) {
   MX_CHECK(id >= 0 && id <= UINT16_MAX, InvalidArgument, "[", name_of(kind),
            "] expected the number of a device, from 0 to ", UINT16_MAX, ", got ", id);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "engine/base/check.h"
 #include "engine/device/cuda/cuda_device.h"
 #include "engine/device/host_memory.h"
 
@@ -40,6 +41,20 @@ int cuda_device_count() {
     return 0;
   }();
   return count;
+}
+
+CudaSupport find_cuda_support() {
+  const auto text = [](int version) {
+    return version == 0 ? "" : detail::concat(version / 1000, '.', version % 1000 / 10);
+  };
+  CudaSupport support;
+  support.toolkit = text(CUDART_VERSION);
+  int driver = 0, devices = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess) support.driver = text(driver);
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  (void)cudaGetLastError();
+  if (error != cudaSuccess) support.problem = cudaGetErrorString(error);
+  return support;
 }
 
 std::unique_ptr<Device> open_cuda_device(int id) {

@@ -24,7 +24,8 @@ DeviceProperties describe(int id) {
           .total_bytes = properties.totalGlobalMem,
           .compute_units = properties.multiProcessorCount,
           .host_accessible = false,
-          .compute_streams = 4};
+          .compute_streams = 4,
+          .architecture = detail::concat("compute capability ", properties.major, '.', properties.minor)};
 }
 
 // Lets each of two devices access the other's memory if the hardware supports it. Otherwise CUDA stages

@@ -1,0 +1,207 @@
+#include "mxrun/info/facts.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <openssl/crypto.h>
+#include <tbb/version.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <hwy/base.h>
+#include <hwy/targets.h>
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string_view>
+
+#include "comm/module.h"
+#include "engine/base/check.h"
+#include "engine/base/cpus.h"
+#include "engine/device/registry.h"
+#include "engine/options.h"
+#include "mxrun/hosts/text.h"
+#include "operators/operator.h"
+
+extern char** environ;
+
+namespace mx::info {
+namespace {
+
+using detail::concat;
+
+std::string gibibytes(double bytes) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << bytes / (1 << 30) << " GiB";
+  return out.str();
+}
+
+std::string version_of(int major, int minor) { return concat(major, '.', minor); }
+
+Section build() {
+  const std::vector<const Operator*> operators = all_operators();
+  const auto with_cuda = std::count_if(operators.begin(), operators.end(),
+                                       [](const Operator* op) { return op->kernel.cuda != nullptr; });
+  const CudaSupport cuda = cuda_support();
+  return {"build",
+          {{"version", MX_VERSION},
+           {"compiler", MX_COMPILER},
+           {"type", MX_BUILD_TYPE},
+           {"sanitizers", *MX_SANITIZERS == '\0' ? "none" : MX_SANITIZERS},
+           {"CUDA", cuda.toolkit.empty() ? "none" : concat(cuda.toolkit, ", compiled for ", MX_CUDA_TARGETS)},
+           {"operators",
+            concat(operators.size(), ", ", with_cuda, " of them with a kernel of their own for GPUs")}}};
+}
+
+Section processor() {
+  const int64_t supported = hwy::SupportedTargets();
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  return {"processor",
+          {{"name", get_device(cpu()).properties().name},
+           {"processors", concat(processors(), ", of which this process uses ", usable_cpus())},
+           // Better targets have lower bits.
+           {"vectors", hwy::TargetName(supported & -supported)},
+           {"memory", gibibytes(memory)}}};
+}
+
+std::string engine_mode() {
+  try {
+    const EngineOptions options = EngineOptions::from_environment();
+    switch (options.mode) {
+      case EngineMode::threaded:
+        return "threaded";
+      case EngineMode::naive:
+        return "naive";
+      case EngineMode::check:
+        return "check";
+      case EngineMode::fuzz:
+        return concat("fuzz:", options.seed);
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "unknown";
+}
+
+std::string describe(const Device& device) {
+  const DeviceProperties& found = device.properties();
+  return concat(found.name, ", ", gibibytes(static_cast<double>(found.total_bytes)), ", ",
+                found.compute_units, " multiprocessors", found.architecture.empty() ? "" : ", ",
+                found.architecture);
+}
+
+Section devices() {
+  const CudaSupport cuda = cuda_support();
+  Section section{"devices", {{"engine", engine_mode()}}};
+  section.facts.emplace_back("driver",
+                             cuda.driver.empty() ? "none" : "for CUDA " + cuda.driver + " or older");
+  const int count = num_gpus();
+  if (count == 0) section.facts.emplace_back("GPUs", cuda.problem.empty() ? "none" : "none: " + cuda.problem);
+  for (int id = 0; id < count; ++id) {
+    const std::string name = concat("gpu(", id, ")");
+    try {
+      section.facts.emplace_back(name, describe(get_device(gpu(id))));
+    } catch (const Error& error) {
+      section.facts.emplace_back(name, concat("cannot be used: ", error.what()));
+    }
+  }
+  section.facts.emplace_back("virtual devices", std::to_string(num_devices(DeviceKind::virt)));
+  return section;
+}
+
+/// Where a shared library is found; as the kernels look for it.
+std::string place_of(const std::string& file) {
+  const char* const folder = std::getenv("MX_CUDA_LIBRARIES");
+  std::string problem;
+  for (const std::string& path : {folder == nullptr ? file : concat(folder, "/", file), file}) {
+    void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* const reason = dlerror();
+      problem = reason == nullptr ? path : reason;
+      continue;
+    }
+    link_map* map = nullptr;
+    std::string found = path;
+    if (dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && *map->l_name != '\0')
+      found = map->l_name;
+    dlclose(library);
+    return found;
+  }
+  return "none: " + problem;
+}
+
+std::string module_state(const std::string& name) {
+  try {
+    comm::load_module(name);
+    return "found";
+  } catch (const std::exception& error) {
+    return concat("none: ", launch::text::without_place(error.what()));
+  }
+}
+
+Section libraries() {
+  Section section{"libraries",
+                  {{"oneTBB", concat(TBB_runtime_version(), ", built with ",
+                                     version_of(TBB_VERSION_MAJOR, TBB_VERSION_MINOR))},
+                   {"Highway", version_of(HWY_MAJOR, HWY_MINOR)},
+                   {"OpenSSL", OpenSSL_version(OPENSSL_VERSION)},
+                   {"zlib", zlibVersion()},
+                   {"module mpi", module_state("mpi")},
+                   {"module nccl", module_state("nccl")}}};
+  const std::string toolkit = cuda_support().toolkit;
+  if (!toolkit.empty())
+    section.facts.emplace_back("cuBLASLt",
+                               place_of("libcublasLt.so." + toolkit.substr(0, toolkit.find('.'))));
+  return section;
+}
+
+/// The variables that mx reads. A secret is in a file, and the file's name is no secret.
+Section environment() {
+  Section section{"environment", {}};
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    const std::string_view name = text.substr(0, equals);
+    if (equals == std::string_view::npos ||
+        !(name.starts_with("MX_") || name == "CUDA_VISIBLE_DEVICES" || name == "CUDA_MODULE_LOADING"))
+      continue;
+    section.facts.emplace_back(name, text.substr(equals + 1));
+  }
+  std::sort(section.facts.begin(), section.facts.end());
+  return section;
+}
+
+}  // namespace
+
+std::vector<Section> collect() { return {build(), processor(), devices(), libraries(), environment()}; }
+
+std::string to_text(const std::vector<Section>& sections) {
+  size_t width = 0;
+  for (const Section& section : sections)
+    for (const auto& fact : section.facts) width = std::max(width, fact.first.size());
+  std::ostringstream out;
+  for (const Section& section : sections) {
+    out << section.name << '\n';
+    for (const auto& [name, value] : section.facts)
+      out << "  " << std::left << std::setw(static_cast<int>(width) + 2) << name
+          << launch::text::in_one_line(value) << '\n';
+    if (section.facts.empty()) out << "  nothing is set\n";
+  }
+  return out.str();
+}
+
+std::string to_json(const std::vector<Section>& sections) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::object();
+  for (const Section& section : sections) {
+    nlohmann::ordered_json facts = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : section.facts) facts[name] = value;
+    all[section.name] = std::move(facts);
+  }
+  return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace mx::info
