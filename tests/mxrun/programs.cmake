@@ -2,6 +2,9 @@
 mx_add_test(mxrun_parts_test SOURCES parts_test.cc first_cause_test.cc DEPS mx::mxrun SERIAL)
 mx_add_test(mxrun_supervisor_test SOURCES supervisor_test.cc DEPS mx::mxrun)
 
+add_test(NAME Mxrun.info COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/info_test.py $<TARGET_FILE:mx_info>)
+set_tests_properties(Mxrun.info PROPERTIES LABELS mxrun TIMEOUT 300)
+
 add_executable(mxrun_rank_program rank_program.cc)
 target_link_libraries(mxrun_rank_program PRIVATE mx::comm mx_flags)
 set_target_properties(mxrun_rank_program PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
