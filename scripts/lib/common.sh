@@ -28,12 +28,15 @@ build_jobs() {
   echo $(($(nproc) < jobs ? $(nproc) : jobs))
 }
 
-# Prints the number of tests that run at the same time: two per processor, because most wait for threads, processes or time
-# limits more than they compute, and at most one per 1.5 GB of free memory.
+# test_jobs PRESET: prints the number of tests that run at the same time, at most one per 1.5 GB of free memory. Two per
+# processor, because most wait for threads, processes or time limits more than they compute; with sanitizers, which make
+# programs compute several times as long, three per two processors.
 test_jobs() {
-  local jobs
-  jobs=$(jobs_by_memory)
-  echo $((2 * $(nproc) < jobs ? 2 * $(nproc) : jobs))
+  local jobs by_memory
+  jobs=$((2 * $(nproc)))
+  if [ "$1" = asan ] || [ "$1" = tsan ]; then jobs=$(((3 * $(nproc) + 1) / 2)); fi
+  by_memory=$(jobs_by_memory)
+  echo $((jobs < by_memory ? jobs : by_memory))
 }
 
 # packages_for data|build|test|ci: prints packages, one per line: name, how to check that it is installed, purpose. The
