@@ -45,7 +45,9 @@ Request ending_request(uint64_t seed, size_t index, int ranks, EndingCall& call)
   request.count = kCounts[random() % std::size(kCounts)];
   request.peer = static_cast<int>(random() % static_cast<uint64_t>(ranks));
   if (request.collective != Collective::broadcast) request.peer = 0;
-  call.in.assign(std::max<size_t>(request.count, 1) * static_cast<size_t>(ranks) * sizeof(float), 0);
+  // Only this one takes a block for each rank.
+  const size_t blocks = request.collective == Collective::all_to_all ? static_cast<size_t>(ranks) : 1;
+  call.in.assign(std::max<size_t>(request.count, 1) * blocks * sizeof(float), 0);
   call.out.assign(call.in.size(), 0);
   request.in = call.in.data();
   request.out = call.out.data();
