@@ -74,8 +74,8 @@ function(mx_compile_fast target)
   endif()
 endfunction()
 
-# Makes each suite of a GoogleTest executable one test, because starting a program takes longer than most tests, above all
-# with a sanitizer.
+# Makes each suite of a GoogleTest executable one test, because starting a program, above all with a sanitizer, takes
+# longer than most tests.
 function(mx_discover_suites name label alone)
   set(file ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
   add_custom_command(TARGET ${name} POST_BUILD BYPRODUCTS ${file} VERBATIM
