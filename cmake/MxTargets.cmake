@@ -74,8 +74,8 @@ function(mx_compile_fast target)
   endif()
 endfunction()
 
-# Makes each suite of a GoogleTest executable one test, because starting a program with a sanitizer takes as
-# long as most tests.
+# Makes each suite of a GoogleTest executable one test, because starting a program, above all with a sanitizer, takes
+# longer than most tests.
 function(mx_discover_suites name label alone)
   set(file ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
   add_custom_command(TARGET ${name} POST_BUILD BYPRODUCTS ${file} VERBATIM
@@ -93,7 +93,7 @@ endfunction()
 # OPTIMISED: see mx_compile_fast. SERIAL: neither the tests nor the code they call starts a thread, so ThreadSanitizer
 # cannot find anything, and the program is not built for it. VALUES: the same, because the tests compare values of functions
 # that other programs call on several threads.
-# Adds a GoogleTest executable in <build>/tests; each TEST (under sanitizers each suite) becomes one ctest entry. Its label
+# Adds a GoogleTest executable in <build>/tests; each TEST (with MX_TEST_SUITES each suite) becomes one ctest entry. Its label
 # begins with the name of its folder, which is the layer's, and ends with the given labels: ctest -L '^engine' -LE model.
 function(mx_add_test name)
   cmake_parse_arguments(ARG "OPTIMISED;SERIAL;VALUES" "TIMEOUT" "SOURCES;DEPS;LABELS;ALONE" ${ARGN})
@@ -119,7 +119,7 @@ function(mx_add_test name)
   # Several words are joined to one label, because the commands below do not preserve lists.
   list(JOIN ARG_LABELS "-" words)
   string(JOIN "-" label ${folder} ${words})
-  if(MX_SANITIZE)
+  if(MX_TEST_SUITES)
     mx_discover_suites(${name} ${label} "${ARG_ALONE}")
   else()
     # The test name already contains the name of a parameter; its value would make names of several lines.

@@ -20,4 +20,4 @@ install_packages test
 configure "$preset" -DMX_TESTS=ON -DMX_BENCHMARKS=ON -DMX_EXAMPLES=ON
 build "$preset"
 say "testing build/$preset"
-ctest --preset "$preset" --parallel "$(nproc)" "$@"
+ctest --preset "$preset" --parallel "$(test_jobs "$preset")" "$@"

@@ -13,15 +13,30 @@ die() {
   exit 1
 }
 
+# Prints how many jobs of 1.5 GB the free memory has room for, at least one.
+jobs_by_memory() {
+  local memory_kb
+  memory_kb=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
+  echo $((memory_kb < 3000000 ? 1 : memory_kb / 1500000))
+}
+
 # Prints the number of compile jobs: one per processor, and at most one per 1.5 GB of free memory. Otherwise large
 # translation units on a small machine would end in the out-of-memory killer.
 build_jobs() {
-  local cpus memory_kb by_memory
-  cpus=$(nproc)
-  memory_kb=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)
-  by_memory=$((memory_kb / 1500000))
-  if [ "$by_memory" -lt 1 ]; then by_memory=1; fi
-  echo $((cpus < by_memory ? cpus : by_memory))
+  local jobs
+  jobs=$(jobs_by_memory)
+  echo $(($(nproc) < jobs ? $(nproc) : jobs))
+}
+
+# test_jobs PRESET: prints the number of tests that run at the same time, at most one per 1.5 GB of free memory. Two per
+# processor, because most wait for threads, processes or time limits more than they compute; with sanitizers, which make
+# programs compute several times as long, three per two processors.
+test_jobs() {
+  local jobs by_memory
+  jobs=$((2 * $(nproc)))
+  if [ "$1" = asan ] || [ "$1" = tsan ]; then jobs=$(((3 * $(nproc) + 1) / 2)); fi
+  by_memory=$(jobs_by_memory)
+  echo $((jobs < by_memory ? jobs : by_memory))
 }
 
 # packages_for data|build|test|ci: prints packages, one per line: name, how to check that it is installed, purpose. The

@@ -6,10 +6,12 @@
 #include <cmath>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "comm/fold.h"
 #include "engine/base/error.h"
 #include "engine/base/half.h"
+#include "tests/comm/repeated.h"
 
 namespace mx::comm {
 
@@ -164,10 +166,11 @@ std::vector<unsigned char> test_data(Type type, size_t count, int rank, uint64_t
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
     return z ^ (z >> 31);
   };
-  Bytes bytes(count * size_of(type));
+  constexpr size_t kPeriod = 4093;
+  Bytes bytes(std::min(count, kPeriod) * size_of(type));
   visit_conformance_type(type, [&](auto element) {
     using T = decltype(element);
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < std::min(count, kPeriod); ++i) {
       T value;
       const uint64_t bits = random();
       if constexpr (std::is_integral_v<T>)
@@ -177,7 +180,7 @@ std::vector<unsigned char> test_data(Type type, size_t count, int rank, uint64_t
       std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
     }
   });
-  return bytes;
+  return test::repeated(std::move(bytes), count * size_of(type));
 }
 
 std::vector<unsigned char> serial_fold(const std::vector<std::vector<unsigned char>>& rows, Type type,

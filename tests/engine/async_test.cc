@@ -10,6 +10,7 @@
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/held.h"
+#include "tests/support/scaled_steps.h"
 
 namespace mx {
 namespace {
@@ -258,7 +259,7 @@ TEST_P(Async, ShutdownWaitsForCompletion) {
 // The engine may be destroyed as soon as the last operation has ended, even if the thread that ended it has
 // not yet returned from Completion::done().
 TEST_P(Async, TheEngineMayGoRightAfterTheLastCompletion) {
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < test::scaled_steps(200); ++round) {
     Hold hold;
     std::thread thread([&] { hold.release(); });
     {

@@ -13,6 +13,7 @@
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/held.h"
+#include "tests/support/scaled_steps.h"
 
 namespace mx {
 namespace {
@@ -110,7 +111,7 @@ TEST_P(Deletion, ARecordingThatItOvertakesThrows) {
 // The abandoned operation must return to the engine that allocated it, even if its function used another
 // engine.
 TEST_P(Deletion, APushWhoseFunctionUsesAnotherEngineAndThrowsMixesNoMemory) {
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < test::scaled_steps(100); ++i) {
     Engine other(test::threaded_case(1).options);
     const Interrupted function(
         [&] {

@@ -20,7 +20,11 @@ if(Python3_EXECUTABLE AND MX_MXRUN)
     set(program kvstore_${CMAKE_MATCH_2}_program)
     add_test(NAME Kvstore.${name} COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/${name}_test.py $<TARGET_FILE:mxrun>
       $<TARGET_FILE:${program}>)
-    set_tests_properties(Kvstore.${name} PROPERTIES LABELS mxrun TIMEOUT 600)
+    set_tests_properties(Kvstore.${name} PROPERTIES LABELS mxrun TIMEOUT 600 COST 2)
+    if(name STREQUAL "steps")
+      # A process that gets no processor for 1.5 s counts as lost.
+      set_tests_properties(Kvstore.steps PROPERTIES PROCESSORS 2)
+    endif()
     if(MX_SANITIZE)
       set_tests_properties(Kvstore.${name} PROPERTIES ENVIRONMENT MX_TEST_SHORT=1)
     endif()

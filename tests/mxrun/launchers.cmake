@@ -12,7 +12,7 @@ foreach(name ssh mpi slurm namespaces k8s completion)
     endif()
     add_test(NAME Mxrun.launchers_${name}
       COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/launchers_${name}_test.py ${programs})
-    set_tests_properties(Mxrun.launchers_${name} PROPERTIES LABELS mxrun TIMEOUT 600
+    set_tests_properties(Mxrun.launchers_${name} PROPERTIES LABELS mxrun TIMEOUT 600 COST 1
       SKIP_RETURN_CODE 77)
     if(MX_SANITIZE)
       set_tests_properties(Mxrun.launchers_${name} PROPERTIES ENVIRONMENT MX_TEST_SHORT=1)

@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <string>
 #include <vector>
@@ -106,7 +105,8 @@ struct ConvProblem {
   }
 
   /// Calls f(index in `in` or -1, index in `weights`, index in `out`) for every product.
-  void each_product(const std::function<void(int64_t, int64_t, int64_t)>& f) const {
+  template <class F>
+  void each_product(const F& f) const {
     const auto each = [](const Spatial& n, const auto& g) {
       for (int64_t i = 0; i < n[0]; ++i)
         for (int64_t j = 0; j < n[1]; ++j)

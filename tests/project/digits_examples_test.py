@@ -15,7 +15,7 @@ import unittest
 
 PROGRAM = DATA = NAME = ""
 SHORT = "MX_TEST_SHORT" in os.environ  # set in sanitizer builds, where programs are slow
-IMAGES, TESTS = 1000, 500
+IMAGES, TESTS = (300, 100) if SHORT else (1000, 500)
 
 # The options of a short run, the line of its result, and what that must reach. A run that learns nothing reaches 0.1.
 RUNS = {
@@ -79,7 +79,7 @@ class DigitsExample(unittest.TestCase):
         self.assertEqual(process.returncode, -signal.SIGKILL)
 
     def test_learns_and_goes_on_after_being_killed_in_flat_memory(self):
-        length = ["--epochs", "2", "--batch", "50"] if SHORT else ["--epochs", "10", "--batch", "10"]
+        length = ["--epochs", "2", "--batch", "30"] if SHORT else ["--epochs", "10", "--batch", "10"]
         out, err = self.run_to_end(*length, "--save", "whole", "--events", "events", threads="4")
         picture = slurp(self.path("picture.png")) if NAME == "mnist_gan" else b""
         self.killed_after_an_epoch(*length, "--save", "killed", threads="1")
@@ -106,12 +106,12 @@ class DigitsExample(unittest.TestCase):
         self.assertLess(int(memory.group(2)), 1.2 * int(memory.group(1)) + 8)  # 1,000 steps
 
     def test_a_checkpoint_of_other_options_is_refused(self):
-        self.run_to_end("--epochs", "1", "--batch", "500", "--save", "model")
+        self.run_to_end("--epochs", "1", "--batch", "100", "--save", "model")
         before = slurp(self.path("model"))
-        with self.start("--epochs", "1", "--batch", "250", "--save", "model", "--resume") as process:
+        with self.start("--epochs", "1", "--batch", "50", "--save", "model", "--resume") as process:
             _, err = process.communicate()
         self.assertEqual(process.returncode, 1)
-        self.assertRegex(err, rf"\A{NAME}: .*batch=250.*batch=500")
+        self.assertRegex(err, rf"\A{NAME}: .*batch=50.*batch=100")
         self.assertTrue(before == slurp(self.path("model")))
 
     def test_wrong_usage_and_missing_data_are_named(self):

@@ -10,6 +10,8 @@
 #include <set>
 #include <vector>
 
+#include "tests/support/scaled_steps.h"
+
 namespace mx::test {
 
 inline uint64_t mix(uint64_t a, uint64_t b) {
@@ -75,14 +77,5 @@ struct RandomProgram {
 };
 
 RandomProgram make_random_program(const RandomProgramOptions& options);
-
-/// Returns the number of steps that a test should run: fewer under a sanitizer.
-constexpr int scaled_steps(int steps) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  return steps / 5;
-#else
-  return steps;
-#endif
-}
 
 }  // namespace mx::test

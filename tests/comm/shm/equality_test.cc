@@ -1,14 +1,17 @@
 // Every path of the data (slots, direct, staged) gives the bits of the serial fold, in place or not.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/fold.h"
 #include "comm/shm/arena.h"
 #include "comm/shm/shm_communicator.h"
+#include "tests/comm/repeated.h"
 
 namespace mx::comm {
 namespace {
@@ -32,9 +35,9 @@ void on_threads(int size, const Body& body) {
 // What rank `rank` contributes; the same whoever computes it.
 std::vector<float> input_of(int rank, size_t count) {
   std::minstd_rand random(static_cast<unsigned>(rank + 1));
-  std::vector<float> values(count);
+  std::vector<float> values(std::min<size_t>(count, 4093));
   for (float& v : values) v = static_cast<float>(random()) * 1e-6f - 1000.0f;
-  return values;
+  return test::repeated(std::move(values), count);
 }
 
 struct Buffer {

@@ -14,10 +14,12 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
 #include "tests/comm/hosts/shared_pairs.h"
+#include "tests/comm/repeated.h"
 #include "tests/comm/tcp/tcp_pairs.h"
 #include "tests/support/errors.h"
 #include "tests/support/forking.h"
@@ -30,9 +32,9 @@ using test::contains;
 Deadline tcp_soon() { return Deadline::after_ms(60000); }
 
 std::vector<uint8_t> tcp_pattern(size_t bytes, size_t seed) {
-  std::vector<uint8_t> data(bytes);
-  for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(i * 7 + (i >> 8) + seed * 31);
-  return data;
+  std::vector<uint8_t> data(std::min<size_t>(bytes, 65536));
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<uint8_t>(i * 7 + (i >> 8) + seed * 31);
+  return test::repeated(std::move(data), bytes);
 }
 
 /// Runs f(rank) on a thread per rank.
