@@ -4,6 +4,7 @@
 // All threads of the block call each function. Each begins and ends with a barrier.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "operators/cuda/group.cuh"
