@@ -33,7 +33,9 @@ TEST(CudaKernelList, OperatorsWithoutKernelAreListed) {
     if (op->compose != nullptr) continue;
     const std::string name = op->name();
     const bool has = kernels_on_host().count(name) != 0 || kCopies.count(name) != 0;
-    if (built) EXPECT_EQ(has, op->kernel.cuda != nullptr) << name << ": the record and the executor differ";
+    if (built) {
+      EXPECT_EQ(has, op->kernel.cuda != nullptr) << name << ": the record and the executor differ";
+    }
     if (!has) without.insert(name);
   }
   for (const std::string& name : without)
