@@ -189,7 +189,7 @@ constexpr Operator kSlogdet = {
 };
 
 constexpr Operator kCofactor = {
-    .kernel = {"linalg_cofactor", run_cofactor, nullptr, kDirectWork},
+    .kernel = {"linalg_cofactor", run_cofactor, cuda::linalg_cofactor, kDirectWork},
     .doc =
         "Cofactors of square matrices (.., n, n), the gradient of the determinant: det(a) times the "
         "transposed inverse of a, but also defined for a singular a.",

@@ -147,7 +147,7 @@ constexpr Operator kQr = {
 };
 
 constexpr Operator kSvd = {
-    .kernel = {"linalg_svd", run_svd, nullptr, kDirectWork},
+    .kernel = {"linalg_svd", run_svd, cuda::linalg_svd, kDirectWork},
     .doc =
         "Singular value decomposition of matrices (.., m, n): a = u diag(s) vh, with s in descending order. "
         "The "
@@ -209,7 +209,7 @@ constexpr Operator kEigvalsh = {
 };
 
 constexpr Operator kPinv = {
-    .kernel = {"linalg_pinv", run_pinv, nullptr, kDirectWork},
+    .kernel = {"linalg_pinv", run_pinv, cuda::linalg_pinv, kDirectWork},
     .doc = "Pseudoinverse of matrices (.., m, n), by singular values.",
     .family = "linalg",
     .inputs = {"a"},

@@ -1,18 +1,14 @@
-// QR decompositions, eigenvalues and eigenvectors of symmetric matrices, and singular values:
-// operators/kernels/linalg.h. A block computes one matrix. QR is that of Householder; the others rotate pairs
-// of rows and columns until the rest is 0 (Jacobi; Golub and van Loan, "Matrix Computations", 8.5 and 8.6).
-// A rotation needs only its pair, so all pairs of a round are rotated at once.
-#include <utility>
-
-#include "operators/cuda/linalg.cuh"
+// QR decompositions, and eigenvalues and eigenvectors of symmetric matrices: operators/kernels/linalg.h. A
+// block computes one matrix. QR is that of Householder; eigenvalues are found by rotations (Jacobi; Golub and
+// van Loan, "Matrix Computations", 8.5). A rotation needs only its pair of rows and columns, so all pairs of
+// a round are rotated at once.
+#include "operators/cuda/linalg_rotate.cuh"
 #include "operators/cuda/operand.h"
 #include "operators/cuda_kernels.h"
 #include "operators/linalg_records.h"
 
 namespace mx::cuda {
 namespace {
-
-constexpr int kMostSweeps = 40;
 
 /// x (m, columns) minus factor * v (v' x), for the rows from `first` on. v is 1 at `first`, and column
 /// `first` of `a` (m, n) below it. `products` is memory for `columns` numbers.
@@ -75,33 +71,6 @@ __global__ void __launch_bounds__(kBlock)
     if (const int64_t j = at % k; j < least && a[j * n + j] < 0) q[at] = -q[at];
 }
 
-/// The two members of pair number `pair` of a round, for n that is even or is made so: in n - 1 rounds every
-/// pair occurs once. A member may be n - 1 although there are only n - 1 rows.
-__device__ inline void pair_of_round(int64_t n, int64_t round, int64_t pair, int64_t& p, int64_t& q) {
-  const int64_t ring = n - 1;
-  const int64_t a = pair == 0 ? ring : (round + pair) % ring;
-  const int64_t b = pair == 0 ? round % ring : (round + ring - pair) % ring;
-  p = a < b ? a : b;
-  q = a < b ? b : a;
-}
-
-/// The rotation that makes the element between the diagonal elements x and y 0.
-template <class A>
-__device__ inline void rotation_of(A x, A y, A between, A& c, A& s) {
-  c = 1;
-  s = 0;
-  if (between == 0) return;
-  const A tau = (y - x) / (2 * between);
-  const A t = (tau >= 0 ? A{1} : A{-1}) / (std::fabs(tau) + sqrt(1 + tau * tau));
-  c = 1 / sqrt(1 + t * t);
-  s = t * c;
-}
-
-template <class A>
-__device__ inline A epsilon_of() {
-  return sizeof(A) == sizeof(double) ? static_cast<A>(0x1p-52) : static_cast<A>(0x1p-23);
-}
-
 /// a (n, n), of which the lower triangle is read. Its diagonal becomes the eigenvalues, in any order, and the
 /// columns of v, unless it is null, the vectors. `rotations`: memory for n + 1 numbers.
 template <class A>
@@ -157,19 +126,6 @@ __device__ inline void diagonalise(A* a, A* v, A* rotations, int64_t n) {
   }
 }
 
-/// Returns how many of the numbers x[0], x[step], .. come before number i in the sorted order.
-template <class A>
-__device__ inline int64_t rank_of(const A* x, int64_t step, int64_t n, int64_t i, bool descending) {
-  int64_t rank = 0;
-  const A own = x[i * step];
-  for (int64_t j = 0; j < n; ++j) {
-    const A other = x[j * step];
-    if (descending ? other > own : other < own) ++rank;
-    if (!(other > own) && !(other < own) && j < i) ++rank;  // equal; the order of NaN does not matter
-  }
-  return rank;
-}
-
 /// values (n), ascending; vectors (n, n), unless null: their columns, in the same order.
 template <class A>
 __global__ void __launch_bounds__(kBlock)
@@ -191,72 +147,6 @@ __global__ void __launch_bounds__(kBlock)
     for (int64_t k = 0; k < n; ++k)
       vectors[item * n * n + k * n + rank] = negative ? -v[k * n + i] : v[k * n + i];
   }
-}
-
-/// The singular values of a (m, n), m >= n, in descending order: columns are rotated until they are
-/// orthogonal; a warp rotates one pair.
-template <class A>
-__global__ void __launch_bounds__(kBlock)
-    find_singular_values(A* matrices, A* memory, A* values, int64_t m, int64_t n) {
-  using G = Group<kWarp>;
-  const int64_t item = blockIdx.x, even = n + n % 2, warp = threadIdx.x / kWarp;
-  A* const a = matrices + item * m * n;
-  A* const sizes = memory + item * n;
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
-    int64_t rotated = 0;
-    for (int64_t round = 0; round + 1 < even; ++round) {
-      for (int64_t pair = warp; pair < even / 2; pair += kBlock / kWarp) {
-        int64_t p, q;
-        pair_of_round(even, round, pair, p, q);
-        if (q >= n) continue;
-        A x = 0, y = 0, between = 0;
-        for (int64_t i = G::lane(); i < m; i += kWarp) {
-          const A left = a[i * n + p], right = a[i * n + q];
-          x += left * left;
-          y += right * right;
-          between += left * right;
-        }
-        x = G::all(x, Add());
-        y = G::all(y, Add());
-        between = G::all(between, Add());
-        if (!(std::fabs(between) > epsilon_of<A>() * sqrt(x) * sqrt(y))) continue;
-        rotated = 1;
-        A c, s;
-        rotation_of(x, y, between, c, s);
-        for (int64_t i = G::lane(); i < m; i += kWarp) {
-          const A left = a[i * n + p], right = a[i * n + q];
-          a[i * n + p] = c * left - s * right;
-          a[i * n + q] = s * left + c * right;
-        }
-      }
-      barrier();
-    }
-    if (Group<kBlock>::all(rotated, Larger()) == 0) break;
-  }
-  barrier();
-  for (int64_t j = warp; j < n; j += kBlock / kWarp) {
-    A sum = 0;
-    for (int64_t i = G::lane(); i < m; i += kWarp) sum += a[i * n + j] * a[i * n + j];
-    sum = G::all(sum, Add());
-    if (G::lane() == 0) sizes[j] = sqrt(sum);
-  }
-  barrier();
-  for (int64_t j = threadIdx.x; j < n; j += kBlock)
-    values[item * n + rank_of(sizes, 1, n, j, true)] = sizes[j];
-}
-
-Tensor with_turned_matrices(const Tensor& x) {
-  Tensor result = x;
-  const int rank = x.rank();
-  std::swap(result.shape[rank - 1], result.shape[rank - 2]);
-  std::swap(result.strides[rank - 1], result.strides[rank - 2]);
-  return result;
-}
-
-int64_t matrices_of(const Tensor& x) {
-  int64_t count = 1;
-  for (int d = 0; d + 2 < x.rank(); ++d) count *= x.shape[d];
-  return count;
 }
 
 void run_eigenvalues(const KernelArgs& args, const Tensor* vectors) {
@@ -297,20 +187,5 @@ void linalg_qr(const KernelArgs& args) {
 
 void linalg_eigh(const KernelArgs& args) { run_eigenvalues(args, &args.out[1]); }
 void linalg_eigvalsh(const KernelArgs& args) { run_eigenvalues(args, nullptr); }
-
-void linalg_svdvals(const KernelArgs& args) {
-  const Tensor &given = args.in[0], &values = args.out[0];
-  if (given.numel() == 0) return;
-  const bool wide = given.shape[given.rank() - 2] < given.shape[given.rank() - 1];
-  const Tensor a = wide ? with_turned_matrices(given) : given;
-  const int64_t m = a.shape[a.rank() - 2], n = a.shape[a.rank() - 1], count = matrices_of(a);
-  const Operand matrices(args, a, a.dtype, true), memory(args, a.dtype, {count, n});
-  const Result sorted(args, values, a.dtype);
-  visit_real(a.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(count), kBlock, 0, find_singular_values<A>,
-           matrices->as<A>(), memory->as<A>(), sorted->as<A>(), m, n);
-  });
-  sorted.store(args);
-}
 
 }  // namespace mx::cuda

@@ -75,16 +75,32 @@ TEST_F(CudaTransformSizes, OrthogonalDecompositions) {
       expect_same("linalg_qr", detail::QrAttrs{complete}, {a});
     }
     expect_same("linalg_svdvals", {}, {a});
+    expect_same("linalg_svd", detail::SvdAttrs{false}, {a});
+    if (shape[-2] >= shape[-1] && shape[-2] <= shape[-1] + 1)
+      expect_same("linalg_svd", detail::SvdAttrs{true}, {a});
+    for (const double rtol : {-1.0, 0.3}) expect_same("linalg_pinv", detail::RankAttrs{rtol}, {a});
     if (shape[-1] != shape[-2]) continue;
     for (const bool upper : {false, true}) {
       expect_same("linalg_eigh", detail::SymmetricAttrs{upper}, {a});
       expect_same("linalg_eigvalsh", detail::SymmetricAttrs{upper}, {a});
     }
+    expect_same("linalg_cofactor", {}, {a});
   }
   expect_same("linalg_qr", detail::QrAttrs{}, {zeros({3, 2})});
   expect_same("linalg_svdvals", {}, {zeros({3, 2})});
   expect_same("linalg_svdvals", {}, {numbers({7, 1}).to(f64)});
   expect_same("linalg_eigvalsh", detail::SymmetricAttrs{}, {numbers({2, 31, 31}).to(f64)});
+  // Singular matrices.
+  const NDArray one = array({{1.f, 2.f, 3.f}, {2.f, 4.f, 6.f}, {1.f, 0.f, 1.f}}).to(f64);
+  expect_same("linalg_cofactor", {}, {one});
+  expect_same("linalg_pinv", detail::RankAttrs{}, {one});
+  // The vectors of singular values of 0 complete a basis.
+  for (const Shape& shape : {Shape{3, 3}, Shape{7, 2}}) {
+    const std::vector<NDArray> parts = call(on_host(*find_operator("linalg_svd")), detail::SvdAttrs{true},
+                                            std::vector<NDArray>{zeros(shape, f64)});
+    expect_close(eye(shape[0]).to(f64), matmul(parts[0], parts[0].transpose()), f64);
+    expect_close(eye(shape[1]).to(f64), matmul(parts[2], parts[2].transpose()), f64);
+  }
   const NDArray none = numbers({2, 2}) * NAN;
   for (const double v : values_of("linalg_eigvalsh", detail::SymmetricAttrs{}, {none}))
     EXPECT_TRUE(std::isnan(v));
