@@ -146,13 +146,13 @@ constexpr Operator kPutNd = {.kernel = {"put_nd", run_put_nd, cuda::put_nd, kDir
                              .narrowed_uses = detail::uses_of_put_nd,
                              .in_place = 1};
 constexpr Operator kMaskCount = {
-    .kernel = {"mask_count", run_mask_count, nullptr, kDirectElements},
+    .kernel = {"mask_count", run_mask_count, cuda::mask_count, kDirectElements},
     .doc = "Number of elements that are not zero, i64 of shape (): the size of a selection with this mask.",
     .family = "indexing",
     .inputs = {"mask"},
     .infer = infer_mask_count};
 constexpr Operator kArgwhere = {
-    .kernel = {"argwhere", run_argwhere, nullptr, kDirectElements},
+    .kernel = {"argwhere", run_argwhere, cuda::argwhere, kDirectElements},
     .doc = "Indices of the elements that are not zero, in row-major order: i64 of shape (count, rank).",
     .family = "indexing",
     .inputs = {"x"},
@@ -160,7 +160,7 @@ constexpr Operator kArgwhere = {
     .infer = infer_argwhere,
     .sized_by_values = true};
 constexpr Operator kMaskedSelect = {
-    .kernel = {"masked_select", run_masked_select, nullptr, kDirectElements},
+    .kernel = {"masked_select", run_masked_select, cuda::masked_select, kDirectElements},
     .doc = "Elements of x where the mask is true, in row-major order: shape (count,).",
     .family = "indexing",
     .inputs = {"x", "mask"},
@@ -170,7 +170,7 @@ constexpr Operator kMaskedSelect = {
     .gradient_uses = {.inputs = 2},
     .sized_by_values = true};
 constexpr Operator kMaskedScatter = {
-    .kernel = {"masked_scatter", run_masked_scatter, nullptr, kDirectElements},
+    .kernel = {"masked_scatter", run_masked_scatter, cuda::masked_scatter, kDirectElements},
     .doc =
         "Copy of x in which the elements where the mask is true are replaced by the elements of `source`, "
         "one after the other in row-major order.",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/ctc.h"
 #include "operators/reduce.h"
@@ -75,7 +76,7 @@ constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 constexpr int64_t kDirectWork = 1 << 12;
 
 constexpr Operator kCtcLoss = {
-    .kernel = {"ctc_loss", run_ctc, nullptr, kDirectWork, false},
+    .kernel = {"ctc_loss", run_ctc, cuda::ctc_loss, kDirectWork, false},
     .doc = "Negative logarithm of the probability of label sequences, summed over all alignments (CTC).",
     .family = "loss",
     .inputs = {"log_probs", "targets", "input_lengths", "target_lengths"},
@@ -90,7 +91,7 @@ constexpr Operator kCtcLoss = {
 };
 
 constexpr Operator kCtcLossBackward = {
-    .kernel = {"ctc_loss_backward", run_ctc_backward, nullptr, kDirectWork, false},
+    .kernel = {"ctc_loss_backward", run_ctc_backward, cuda::ctc_loss_backward, kDirectWork, false},
     .doc = "Gradient of ctc_loss with respect to the log-probabilities.",
     .family = "loss",
     .inputs = {"dloss", "log_probs", "targets", "input_lengths", "target_lengths"},

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/parallel.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/gradient.h"
@@ -92,7 +93,7 @@ void gradient_euclidean(GradientContext& g) {
 }
 
 constexpr Operator kEuclidean = {
-    .kernel = {"euclidean", run_euclidean, nullptr, kDirectWork},
+    .kernel = {"euclidean", run_euclidean, cuda::euclidean, kDirectWork},
     .doc = "Euclidean distances of all pairs of rows of a (.., n, d) and b (.., m, d): shape (.., n, m).",
     .family = "matmul",
     .inputs = {"a", "b"},

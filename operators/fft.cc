@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
+#include "operators/fft_attrs.h"
 #include "operators/kernels/fourier.h"
 #include "operators/matmul.h"
 #include "operators/shape_ops.h"
@@ -13,42 +15,12 @@
 namespace mx {
 namespace {
 
+using detail::FourierAttrs;
+using detail::RealFourierAttrs;
+using detail::ToRealAttrs;
+
 // Numbers that the calling thread transforms itself in about two microseconds.
 constexpr int64_t kDirectWork = 256;
-
-struct FourierAttrs {
-  int64_t axis = -1;
-  bool inverse = false;
-  double scale = 1;
-  template <class V>
-  static void fields(V&& v) {
-    v("axis", &FourierAttrs::axis, "the dimension to transform, not counting that of complex pairs");
-    v("inverse", &FourierAttrs::inverse, "true: the exponents have the other sign");
-    v("scale", &FourierAttrs::scale, "the factor of the result");
-  }
-};
-
-struct RealFourierAttrs {
-  int64_t axis = -1;
-  double scale = 1;
-  template <class V>
-  static void fields(V&& v) {
-    v("axis", &RealFourierAttrs::axis, "the dimension to transform");
-    v("scale", &RealFourierAttrs::scale, "the factor of the result");
-  }
-};
-
-struct ToRealAttrs {
-  int64_t axis = -1;
-  int64_t n = 1;
-  double scale = 1;
-  template <class V>
-  static void fields(V&& v) {
-    v("axis", &ToRealAttrs::axis, "the dimension to transform, not counting that of complex pairs");
-    v("n", &ToRealAttrs::n, "the size of that dimension in the result");
-    v("scale", &ToRealAttrs::scale, "the factor of the result");
-  }
-};
 
 /// Checks the type and the pairs of input 0; returns the axis.
 int checked_axis(const InferContext& c, int64_t axis, bool is_complex) {
@@ -145,7 +117,7 @@ void gradient_to_real(GradientContext& g) {
 constexpr detail::RecordList<DType, kDTypes> kReal = {f32, f64};
 
 constinit const Operator kFourier = {
-    .kernel = {"fft", run_fourier, nullptr, kDirectWork},
+    .kernel = {"fft", run_fourier, cuda::fft, kDirectWork},
     .doc =
         "Discrete Fourier transform along an axis of complex numbers, which are pairs in the last dimension.",
     .family = "fft",
@@ -158,7 +130,7 @@ constinit const Operator kFourier = {
 };
 
 constinit const Operator kOfReal = {
-    .kernel = {"rfft", run_of_real, nullptr, kDirectWork},
+    .kernel = {"rfft", run_of_real, cuda::rfft, kDirectWork},
     .doc =
         "Discrete Fourier transform along an axis of real numbers: the first n / 2 + 1 complex numbers, as "
         "pairs in a new last dimension.",
@@ -172,7 +144,7 @@ constinit const Operator kOfReal = {
 };
 
 constinit const Operator kToReal = {
-    .kernel = {"irfft", run_to_real, nullptr, kDirectWork},
+    .kernel = {"irfft", run_to_real, cuda::irfft, kDirectWork},
     .doc =
         "Inverse of rfft, without the division by n: n real numbers from n / 2 + 1 complex ones, which are "
         "pairs in the last dimension.",

@@ -58,7 +58,7 @@ NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates,
 NDArray one_hot(const Arg& indices, IntArg classes, DType dtype = f32);
 /// Returns table[indices[..], :] for a table (rows, width). The gradient of row `padding` (-1: none) is 0.
 /// With `sparse`, the table's gradient is row-sparse (operators/row_sparse.h), if there are fewer indices
-/// than rows, the gradient is not recorded itself, and the table is not on a GPU.
+/// than rows and the gradient is not recorded itself.
 NDArray embedding(const Arg& table, const NDArray& indices, IntArg padding = -1, bool sparse = false);
 /// Returns the gradient of embedding with respect to a table of `rows` rows: each row is the sum of `head`
 /// over the positions where that row was taken. Row `skip_row` (padding; -1: none) gets 0.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/kernels/linalg.h"
 #include "operators/linalg_gradient.h"
 #include "operators/linalg_records.h"
@@ -121,7 +122,7 @@ void run_cholesky(const KernelArgs& args) {
 constexpr detail::RecordList<DType, kDTypes> kReal = {f32, f64};
 
 constexpr Operator kSolve = {
-    .kernel = {"linalg_solve", run_solve, nullptr, kDirectWork},
+    .kernel = {"linalg_solve", run_solve, cuda::linalg_solve, kDirectWork},
     .doc = "Solution x of a x = b for square matrices a (.., n, n) and matrices b (.., n, k).",
     .family = "linalg",
     .inputs = {"a", "b"},
@@ -135,7 +136,7 @@ constexpr Operator kSolve = {
 };
 
 constexpr Operator kSolveTriangular = {
-    .kernel = {"linalg_solve_triangular", run_solve_triangular, nullptr, kDirectWork},
+    .kernel = {"linalg_solve_triangular", run_solve_triangular, cuda::linalg_solve_triangular, kDirectWork},
     .doc = "Solution x of a x = b for triangular matrices a (.., n, n), of which the other part is not read.",
     .family = "linalg",
     .inputs = {"a", "b"},
@@ -150,7 +151,7 @@ constexpr Operator kSolveTriangular = {
 };
 
 constexpr Operator kInv = {
-    .kernel = {"linalg_inv", run_inv, nullptr, kDirectWork},
+    .kernel = {"linalg_inv", run_inv, cuda::linalg_inv, kDirectWork},
     .doc = "Inverse of square matrices (.., n, n).",
     .family = "linalg",
     .inputs = {"a"},
@@ -163,7 +164,7 @@ constexpr Operator kInv = {
 };
 
 constexpr Operator kDet = {
-    .kernel = {"linalg_det", run_det, nullptr, kDirectWork},
+    .kernel = {"linalg_det", run_det, cuda::linalg_det, kDirectWork},
     .doc = "Determinant of square matrices (.., n, n).",
     .family = "linalg",
     .inputs = {"a"},
@@ -175,7 +176,7 @@ constexpr Operator kDet = {
 };
 
 constexpr Operator kSlogdet = {
-    .kernel = {"linalg_slogdet", run_slogdet, nullptr, kDirectWork},
+    .kernel = {"linalg_slogdet", run_slogdet, cuda::linalg_slogdet, kDirectWork},
     .doc = "Sign of the determinant of square matrices (.., n, n), and logarithm of its magnitude.",
     .family = "linalg",
     .inputs = {"a"},
@@ -188,7 +189,7 @@ constexpr Operator kSlogdet = {
 };
 
 constexpr Operator kCofactor = {
-    .kernel = {"linalg_cofactor", run_cofactor, nullptr, kDirectWork},
+    .kernel = {"linalg_cofactor", run_cofactor, cuda::linalg_cofactor, kDirectWork},
     .doc =
         "Cofactors of square matrices (.., n, n), the gradient of the determinant: det(a) times the "
         "transposed inverse of a, but also defined for a singular a.",
@@ -202,7 +203,7 @@ constexpr Operator kCofactor = {
 };
 
 constexpr Operator kLuFactor = {
-    .kernel = {"linalg_lu_factor", run_lu_factor, nullptr, kDirectWork},
+    .kernel = {"linalg_lu_factor", run_lu_factor, cuda::linalg_lu_factor, kDirectWork},
     .doc =
         "LU factors of matrices (.., m, n) with partial pivoting, in one matrix: l below the diagonal, u "
         "from it on. Row k was exchanged with row pivots[k]; a[permutation] is the product of l and u.",
@@ -217,7 +218,7 @@ constexpr Operator kLuFactor = {
 };
 
 constexpr Operator kCholesky = {
-    .kernel = {"linalg_cholesky", run_cholesky, nullptr, kDirectWork},
+    .kernel = {"linalg_cholesky", run_cholesky, cuda::linalg_cholesky, kDirectWork},
     .doc =
         "Cholesky factor of symmetric positive definite matrices (.., n, n): the lower triangle l with "
         "a = l l', or the upper one u with a = u' u. Only that triangle of a is read.",

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/kernels/linalg.h"
@@ -130,7 +131,7 @@ void run_matrix_exp(const KernelArgs& args) { kernels::matrix_exp(args.out[0], a
 constexpr detail::RecordList<DType, kDTypes> kReal = {f32, f64};
 
 constexpr Operator kQr = {
-    .kernel = {"linalg_qr", run_qr, nullptr, kDirectWork},
+    .kernel = {"linalg_qr", run_qr, cuda::linalg_qr, kDirectWork},
     .doc =
         "QR decomposition of matrices (.., m, n): q with orthonormal columns and an upper triangle r, whose "
         "diagonal is not negative.",
@@ -146,7 +147,7 @@ constexpr Operator kQr = {
 };
 
 constexpr Operator kSvd = {
-    .kernel = {"linalg_svd", run_svd, nullptr, kDirectWork},
+    .kernel = {"linalg_svd", run_svd, cuda::linalg_svd, kDirectWork},
     .doc =
         "Singular value decomposition of matrices (.., m, n): a = u diag(s) vh, with s in descending order. "
         "The "
@@ -164,7 +165,7 @@ constexpr Operator kSvd = {
 };
 
 constexpr Operator kSvdvals = {
-    .kernel = {"linalg_svdvals", run_svdvals, nullptr, kDirectWork},
+    .kernel = {"linalg_svdvals", run_svdvals, cuda::linalg_svdvals, kDirectWork},
     .doc = "Singular values of matrices (.., m, n), in descending order.",
     .family = "linalg",
     .inputs = {"a"},
@@ -177,7 +178,7 @@ constexpr Operator kSvdvals = {
 };
 
 constexpr Operator kEigh = {
-    .kernel = {"linalg_eigh", run_eigh, nullptr, kDirectWork},
+    .kernel = {"linalg_eigh", run_eigh, cuda::linalg_eigh, kDirectWork},
     .doc =
         "Eigenvalues w, in ascending order, and eigenvectors, in the columns of v, of symmetric matrices "
         "(.., n, n), of which one triangle is read. The leading element of each "
@@ -194,7 +195,7 @@ constexpr Operator kEigh = {
 };
 
 constexpr Operator kEigvalsh = {
-    .kernel = {"linalg_eigvalsh", run_eigvalsh, nullptr, kDirectWork},
+    .kernel = {"linalg_eigvalsh", run_eigvalsh, cuda::linalg_eigvalsh, kDirectWork},
     .doc = "Eigenvalues of symmetric matrices (.., n, n), of which one triangle is read, in ascending order.",
     .family = "linalg",
     .inputs = {"a"},
@@ -208,7 +209,7 @@ constexpr Operator kEigvalsh = {
 };
 
 constexpr Operator kPinv = {
-    .kernel = {"linalg_pinv", run_pinv, nullptr, kDirectWork},
+    .kernel = {"linalg_pinv", run_pinv, cuda::linalg_pinv, kDirectWork},
     .doc = "Pseudoinverse of matrices (.., m, n), by singular values.",
     .family = "linalg",
     .inputs = {"a"},

@@ -1,6 +1,7 @@
 // The losses that compare two arrays element by element.
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "engine/base/check.h"
 #include "operators/cuda_kernels.h"
@@ -170,6 +171,12 @@ kernels::ElementwiseLossOptions options_of(const LossCall& call, const Shape& x)
 // Variables, because they are null in a build without CUDA, where no kernel has a stream.
 const KernelFn kLossOnGpu = cuda::loss_values, kSlopeOnGpu = cuda::loss_derivatives;
 
+template <class A, ElementwiseLoss kLoss>
+detail::LossPlanAttrs plan_of(const Attrs& attrs, const Shape& x) {
+  const LossCall call = meaning<kLoss>(attrs.get<A>(), "loss");
+  return {call.loss, options_of(call, x)};
+}
+
 void run_on_gpu(KernelFn kernel, const KernelArgs& args, const LossCall& call, const Shape& x) {
   const Attrs plan = detail::LossPlanAttrs(call.loss, options_of(call, x));
   kernel({args.in, args.out, &plan, args.device, args.stream});
@@ -262,6 +269,24 @@ namespace detail {
 OperatorFamily family_loss_elementwise() {
   return {&kMse,           &kL1,    &kHuber, &kSmoothL1,       &kBce,
           &kBceWithLogits, &kKlDiv, &kHinge, &kHingeEmbedding, &kBackward};
+}
+
+LossPlanAttrs loss_plan(const std::string& op, const Attrs& attrs, const Shape& x) {
+  using Plan = LossPlanAttrs (*)(const Attrs&, const Shape&);
+  static const std::map<std::string, Plan> plans = {
+      {kMse.name(), plan_of<LossAttrs, ElementwiseLoss::mse>},
+      {kL1.name(), plan_of<LossAttrs, ElementwiseLoss::l1>},
+      {kHuber.name(), plan_of<HuberAttrs, ElementwiseLoss::huber>},
+      {kSmoothL1.name(), plan_of<SmoothL1Attrs, ElementwiseLoss::smooth_l1>},
+      {kBce.name(), plan_of<LossAttrs, ElementwiseLoss::bce>},
+      {kBceWithLogits.name(), plan_of<LossAttrs, ElementwiseLoss::bce_with_logits>},
+      {kKlDiv.name(), plan_of<KlDivAttrs, ElementwiseLoss::kl_div>},
+      {kHinge.name(), plan_of<HingeAttrs, ElementwiseLoss::hinge>},
+      {kHingeEmbedding.name(), plan_of<HingeAttrs, ElementwiseLoss::hinge_embedding>},
+      {kBackward.name(), plan_of<BackwardAttrs, ElementwiseLoss::mse>}};
+  const auto found = plans.find(op);
+  MX_CHECK(found != plans.end(), InvalidArgument, "[loss_plan] expected an elementwise loss, got ", op);
+  return found->second(attrs, x);
 }
 
 NDArray elementwise_loss_backward(const LossCall& c, const NDArray& dloss, const NDArray& x,

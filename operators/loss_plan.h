@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "ndarray/attrs.h"
 #include "operators/kernels/elementwise_loss.h"
@@ -24,5 +25,9 @@ struct LossPlanAttrs {
         each(options.each),
         divisor(options.divisor) {}
 };
+
+/// Returns what the kernels are told for a call of the operator `op` with x of this shape; for tests. Throws
+/// InvalidArgument if `op` is not an elementwise loss or its gradient.
+LossPlanAttrs loss_plan(const std::string& op, const Attrs& attrs, const Shape& x);
 
 }  // namespace mx::detail

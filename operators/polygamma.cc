@@ -4,19 +4,15 @@
 #include <limits>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
+#include "operators/polygamma_attrs.h"
 
 namespace mx {
 namespace {
 
-struct PolygammaAttrs {
-  int64_t order = 0;
-  template <class V>
-  static void fields(V&& v) {
-    v("order", &PolygammaAttrs::order, "the order of the derivative; 0: digamma itself");
-  }
-};
+using detail::PolygammaAttrs;
 
 void infer(InferContext& c) {
   const int64_t order = c.attr<PolygammaAttrs>().order;
@@ -36,7 +32,7 @@ void gradient(GradientContext& g) {
 }
 
 constexpr Operator kPolygamma = {
-    .kernel = {"polygamma", run, nullptr, 32},
+    .kernel = {"polygamma", run, cuda::polygamma, 32},
     .doc =
         "Polygamma function: the derivative of digamma of the given order. Digamma is the derivative of "
         "lgamma.",

@@ -216,12 +216,12 @@ constexpr Operator kExponential = fill_record<fill_exponential>(
     "exponential", "Exponentially distributed numbers with rate a (mean 1 / a).", kDirectSlow,
     cuda::exponential);
 constexpr Operator kGamma = fill_record<fill_gamma>(
-    "gamma", "Gamma-distributed numbers with shape parameter a and scale b.", kDirectSlow);
-constexpr Operator kPoisson =
-    fill_record<fill_poisson>("poisson", "Poisson-distributed numbers with mean a.", kDirectSlow);
+    "gamma", "Gamma-distributed numbers with shape parameter a and scale b.", kDirectSlow, cuda::gamma);
+constexpr Operator kPoisson = fill_record<fill_poisson>("poisson", "Poisson-distributed numbers with mean a.",
+                                                        kDirectSlow, cuda::poisson);
 constexpr Operator kBinomial = fill_record<fill_binomial>(
     "binomial", "Binomially distributed numbers: successes in a trials with success probability b.",
-    kDirectSlow);
+    kDirectSlow, cuda::binomial);
 constexpr Operator kRandint = {.kernel = {"randint", run_randint, cuda::randint, kDirectElements},
                                .doc = "Uniformly distributed integers in [low, high).",
                                .family = "random",
@@ -239,7 +239,7 @@ constexpr Operator kBernoulliOf = {
     .gradient = zero_gradient,
     .dtypes = {f32, f64, f16, bf16}};
 constexpr Operator kPermutation = {
-    .kernel = {"permutation", run_permutation, nullptr, kDirectElements},
+    .kernel = {"permutation", run_permutation, cuda::permutation, kDirectElements},
     .doc = "Random permutation of the integers from 0 to count - 1, i64 of shape (count,).",
     .family = "random",
     .inputs = {"key"},
@@ -247,7 +247,7 @@ constexpr Operator kPermutation = {
     .infer = infer_permutation,
     .dtypes = {i64}};
 constexpr Operator kCategorical = {
-    .kernel = {"categorical", run_categorical, nullptr, kDirectSlow},
+    .kernel = {"categorical", run_categorical, cuda::categorical, kDirectSlow},
     .doc =
         "Indices into the last dimension of weights (.., n), drawn with replacement in proportion to the "
         "weights: i64 of shape (.., samples).",

@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/kernels/recurrent.h"
@@ -178,7 +179,7 @@ constexpr int64_t kDirectWork = 1 << 14;
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kRnn = {
-    .kernel = {"rnn", run<RecurrentCell::tanh>, nullptr, kDirectWork},
+    .kernel = {"rnn", run<RecurrentCell::tanh>, cuda::rnn, kDirectWork},
     .doc = "The steps of a recurrent layer, h' = f(x + h w_hh'), from the products x of its inputs.",
     .family = "recurrent",
     .inputs = {"x", "w_hh", "h0"},
@@ -191,7 +192,7 @@ constexpr Operator kRnn = {
 };
 
 constexpr Operator kRnnBackward = {
-    .kernel = {"rnn_backward", run_backward<RecurrentCell::tanh>, nullptr, kDirectWork},
+    .kernel = {"rnn_backward", run_backward<RecurrentCell::tanh>, cuda::rnn_backward, kDirectWork},
     .doc = "Gradients of rnn with respect to x and h0.",
     .family = "recurrent",
     .inputs = {"dy", "w_hh", "y"},
@@ -203,7 +204,7 @@ constexpr Operator kRnnBackward = {
 };
 
 constexpr Operator kLstm = {
-    .kernel = {"lstm", run<RecurrentCell::lstm>, nullptr, kDirectWork},
+    .kernel = {"lstm", run<RecurrentCell::lstm>, cuda::lstm, kDirectWork},
     .doc =
         "The steps of an LSTM layer, from the products x of its inputs. Also returns the cells and the "
         "activations of the gates i, f, g, o.",
@@ -219,7 +220,7 @@ constexpr Operator kLstm = {
 };
 
 constexpr Operator kLstmBackward = {
-    .kernel = {"lstm_backward", run_backward<RecurrentCell::lstm>, nullptr, kDirectWork},
+    .kernel = {"lstm_backward", run_backward<RecurrentCell::lstm>, cuda::lstm_backward, kDirectWork},
     .doc = "Gradients of lstm with respect to x, h0 and c0. dcells is the gradient of the cells.",
     .family = "recurrent",
     .inputs = {"dy", "w_hh", "cells", "activations", "c0", "dcells?"},
@@ -231,7 +232,7 @@ constexpr Operator kLstmBackward = {
 };
 
 constexpr Operator kGru = {
-    .kernel = {"gru", run<RecurrentCell::gru>, nullptr, kDirectWork},
+    .kernel = {"gru", run<RecurrentCell::gru>, cuda::gru, kDirectWork},
     .doc =
         "The steps of a GRU layer, from the products x of its inputs. Also returns the activations of the "
         "gates r, z, n and the recurrent part of n.",
@@ -247,7 +248,7 @@ constexpr Operator kGru = {
 };
 
 constexpr Operator kGruBackward = {
-    .kernel = {"gru_backward", run_backward<RecurrentCell::gru>, nullptr, kDirectWork},
+    .kernel = {"gru_backward", run_backward<RecurrentCell::gru>, cuda::gru_backward, kDirectWork},
     .doc = "Gradients of gru with respect to x, h w_hh' + b_hh and h0.",
     .family = "recurrent",
     .inputs = {"dy", "w_hh", "y", "activations", "h0"},

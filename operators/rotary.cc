@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/kernels/rotary.h"
 
 namespace mx {
@@ -45,7 +46,7 @@ void gradient_rotary(GradientContext& g) {
 constexpr detail::RecordList<DType, kDTypes> kRotaryTypes = {f32, f64, f16, bf16};
 
 constexpr Operator kRotary = {
-    .kernel = {"rotary_embedding", run_rotary},
+    .kernel = {"rotary_embedding", run_rotary, cuda::rotary_embedding},
     .doc =
         "Rotary position embedding: turns pairs of numbers of each row by angles that grow with the row's "
         "position.",

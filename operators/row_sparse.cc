@@ -6,9 +6,11 @@
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
 #include "ndarray/grad_mode.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/kernels/row_sparse.h"
+#include "operators/row_sparse_attrs.h"
 #include "operators/select.h"
 #include "operators/shape_ops.h"
 #include "operators/sorting.h"
@@ -16,17 +18,9 @@
 namespace mx {
 namespace {
 
-constexpr int64_t kDirectElements = 1024;
+using detail::SumRowsAttrs;
 
-struct SumRowsAttrs {
-  int64_t size = 0;
-  int64_t skip_row = -1;
-  template <class V>
-  static void fields(V&& v) {
-    v("size", &SumRowsAttrs::size, "the number of rows of the table");
-    v("skip_row", &SumRowsAttrs::skip_row, "a row of the table that is left out; -1: none");
-  }
-};
+constexpr int64_t kDirectElements = 1024;
 
 void infer(InferContext& c) {
   const auto& attrs = c.attr<SumRowsAttrs>();
@@ -60,7 +54,7 @@ void gradient(GradientContext& g) {
 }
 
 constexpr Operator kSumRows = {
-    .kernel = {"sum_rows", run, nullptr, kDirectElements},
+    .kernel = {"sum_rows", run, cuda::sum_rows, kDirectElements},
     .doc =
         "Sums of the rows of `values` with the same index: `rows` has the indices in ascending order, each "
         "once, "
@@ -77,7 +71,9 @@ constexpr Operator kSumRows = {
 };
 
 void run_put(const KernelArgs& args) { kernels::put_rows(args.out[0], args.in[0], args.in[1]); }
-const Kernel kPut = {"put_rows", run_put, nullptr, kDirectElements};
+const Kernel kPut = {"put_rows", run_put, cuda::put_rows, kDirectElements};
+
+bool has_gpu_kernel(const Operator& op) { return op.kernel.cuda != nullptr; }
 
 /// A row-sparse array; its memory is made when it is read.
 struct DeferredRows final : detail::DeferredValue {
@@ -124,7 +120,7 @@ NDArray sum_row_sparse(std::span<const NDArray> arrays, Context context) {
   return make_row_sparse(sum_rows(mx::concat(rows), mx::concat(values), size), size);
 }
 
-bool has_row_sparse(Context context) { return context.kind != DeviceKind::gpu; }
+bool has_row_sparse(Context context) { return context.kind != DeviceKind::gpu || has_gpu_kernel(kSumRows); }
 
 }  // namespace detail
 

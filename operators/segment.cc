@@ -1,34 +1,22 @@
 #include "operators/segment.h"
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/indexing.h"
 #include "operators/kernels/sparse.h"
+#include "operators/segment_attrs.h"
 #include "operators/select.h"
 
 namespace mx {
 namespace {
 
+using detail::ExpandAttrs;
+using detail::OffsetsAttrs;
 using kernels::SegmentReduce;
 
 constexpr int64_t kDirectElements = 1024;
-
-struct ExpandAttrs {
-  int64_t rows = 0;
-  template <class V>
-  static void fields(V&& v) {
-    v("rows", &ExpandAttrs::rows, "the number of rows of the result, which is the last of the offsets");
-  }
-};
-
-struct OffsetsAttrs {
-  int64_t segments = 0;
-  template <class V>
-  static void fields(V&& v) {
-    v("segments", &OffsetsAttrs::segments, "the number of segments");
-  }
-};
 
 /// Checks x, input 0, and offsets, input 1. Returns the number of segments.
 int64_t check_segments(const InferContext& c) {
@@ -106,9 +94,9 @@ void run_offsets(const KernelArgs& args) { kernels::segment_offsets(args.out[0],
 
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
-constexpr Operator reduction(const char* name, const char* doc, KernelFn run,
+constexpr Operator reduction(const char* name, const char* doc, KernelFn run, KernelFn on_gpu,
                              void (*gradient)(GradientContext&), const GradientUses& uses) {
-  return {.kernel = {name, run, nullptr, kDirectElements},
+  return {.kernel = {name, run, on_gpu, kDirectElements},
           .doc = doc,
           .family = "segment",
           .inputs = {"x", "offsets"},
@@ -121,19 +109,19 @@ constexpr Operator reduction(const char* name, const char* doc, KernelFn run,
 
 constexpr Operator kSum =
     reduction("segment_sum", "Sums of the rows of each segment; 0 for one without rows.",
-              run_reduce<SegmentReduce::sum>, gradient_sum, {.inputs = 2});
+              run_reduce<SegmentReduce::sum>, cuda::segment_sum, gradient_sum, {.inputs = 2});
 constexpr Operator kMean =
     reduction("segment_mean", "Means of the rows of each segment; 0 for one without rows.",
-              run_reduce<SegmentReduce::mean>, gradient_mean, {.inputs = 2});
-constexpr Operator kMax =
-    reduction("segment_max", "Largest elements of the rows of each segment; 0 for one without rows.",
-              run_reduce<SegmentReduce::max>, gradient_extreme, {.inputs = 3, .outputs = 1});
-constexpr Operator kMin =
-    reduction("segment_min", "Smallest elements of the rows of each segment; 0 for one without rows.",
-              run_reduce<SegmentReduce::min>, gradient_extreme, {.inputs = 3, .outputs = 1});
+              run_reduce<SegmentReduce::mean>, cuda::segment_mean, gradient_mean, {.inputs = 2});
+constexpr Operator kMax = reduction(
+    "segment_max", "Largest elements of the rows of each segment; 0 for one without rows.",
+    run_reduce<SegmentReduce::max>, cuda::segment_max, gradient_extreme, {.inputs = 3, .outputs = 1});
+constexpr Operator kMin = reduction(
+    "segment_min", "Smallest elements of the rows of each segment; 0 for one without rows.",
+    run_reduce<SegmentReduce::min>, cuda::segment_min, gradient_extreme, {.inputs = 3, .outputs = 1});
 
 constexpr Operator kExpand = {
-    .kernel = {"segment_expand", run_expand, nullptr, kDirectElements},
+    .kernel = {"segment_expand", run_expand, cuda::segment_expand, kDirectElements},
     .doc = "Rows of x, each repeated for all rows of its segment.",
     .family = "segment",
     .inputs = {"x", "offsets"},
@@ -145,7 +133,7 @@ constexpr Operator kExpand = {
 };
 
 constexpr Operator kOffsets = {
-    .kernel = {"segment_offsets", run_offsets, nullptr, kDirectElements},
+    .kernel = {"segment_offsets", run_offsets, cuda::segment_offsets, kDirectElements},
     .doc = "Offsets of segments from the ascending numbers of the segments of all rows.",
     .family = "segment",
     .inputs = {"ids"},

@@ -3,23 +3,17 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/indexing.h"
 #include "operators/kernels/sparse.h"
+#include "operators/sparse_attrs.h"
 
 namespace mx {
 namespace {
 
-constexpr int64_t kDirectElements = 1024;
+using detail::CsrAttrs;
 
-struct CsrAttrs {
-  bool transposed = false;
-  int64_t width = 0;
-  template <class V>
-  static void fields(V&& v) {
-    v("transposed", &CsrAttrs::transposed, "true: the product of the transposed matrix");
-    v("width", &CsrAttrs::width, "the number of columns of the matrix, if it is transposed");
-  }
-};
+constexpr int64_t kDirectElements = 1024;
 
 /// Checks columns, input `first`, and pointers, the next one. Returns the number of rows.
 int64_t check_pattern(const InferContext& c, size_t first) {
@@ -108,7 +102,7 @@ void gradient_sample(GradientContext& g) {
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kMatmul = {
-    .kernel = {"csr_matmul", run_matmul, nullptr, kDirectElements},
+    .kernel = {"csr_matmul", run_matmul, cuda::csr_matmul, kDirectElements},
     .doc = "Product of a matrix in compressed sparse rows, or of its transpose, and a dense matrix.",
     .family = "sparse",
     .inputs = {"values", "columns", "pointers", "dense"},
@@ -122,7 +116,7 @@ constexpr Operator kMatmul = {
 };
 
 constexpr Operator kSample = {
-    .kernel = {"csr_sample", run_sample, nullptr, kDirectElements},
+    .kernel = {"csr_sample", run_sample, cuda::csr_sample, kDirectElements},
     .doc =
         "Elements of left right' at the places of the entries of a matrix in compressed sparse rows: the dot "
         "product of a row of `left` and a row of `right` for each entry.",

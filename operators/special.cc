@@ -5,11 +5,13 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/strided_loop.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_custom.h"
 #include "operators/elementwise_unary.h"
 #include "operators/kernels/normal_quantile.h"
 #include "operators/select.h"
+#include "operators/special_formulas.h"
 #include "operators/temporary.h"
 
 namespace mx {
@@ -24,6 +26,7 @@ const Operator& erfinv_record() {
         [](auto x) { return static_cast<decltype(x)>(kernels::erf_inverse(static_cast<double>(x))); },
         // The derivative: sqrt(pi) / 2 * exp(y^2).
         [](const NDArray& x) { return exp(square(erfinv(x))) * 0.88622692545275801; });
+    made.kernel.cuda = cuda::erfinv;
     made.samples = [] {
       const NDArray x = array({{0.75f, -0.3f, 0.5f}, {-0.9f, 0.015625f, 0.6f}});
       return std::vector<Sample>{
@@ -37,14 +40,9 @@ const Operator& erfinv_record() {
 const Operator& logit_record() {
   static const Operator op = [] {
     Operator made = unary_operator(
-        "logit", "Log-odds of a probability, log(x / (1 - x)).",
-        [](auto x) {
-          // Near 1/2 the quotient is near 1, and its logarithm loses digits; 2x - 1 is exact there.
-          const auto one = static_cast<decltype(x)>(1);
-          const auto away = 2 * x - one;
-          return std::abs(away) < one / 2 ? std::log1p(away / (one - x)) : std::log(x / (one - x));
-        },
+        "logit", "Log-odds of a probability, log(x / (1 - x)).", [](auto x) { return formulas::logit(x); },
         [](const NDArray& x) { return reciprocal(x * (1 - x)); });
+    made.kernel.cuda = cuda::logit;
     made.samples = [] {
       const NDArray x = array({{0.75f, 0.3f, 0.5f}, {0.0625f, 0.9f, 0.6f}});
       return std::vector<Sample>{
@@ -59,15 +57,14 @@ const Operator& xlogy_record() {
   static const Operator op = [] {
     Operator made = binary_operator(
         "xlogy", "Product a * log(b); 0 where a is 0 and b is not NaN.",
-        [](auto x, auto y) {
-          return x == 0 && !std::isnan(y) ? static_cast<decltype(x)>(0) : x * std::log(y);
-        },
+        [](auto x, auto y) { return formulas::xlogy(x, y); },
         // For a = 0 and b <= 0 the derivative in a does not exist; it is set to 0, as in PyTorch.
         [](const NDArray& x, const NDArray& y) {
           const NDArray none = logical_and(x == 0, y <= 0);
           return mx::where(none, 0, log(mx::where(none, 1, y)));
         },
         [](const NDArray& x, const NDArray& y) { return x / y; });
+    made.kernel.cuda = cuda::xlogy;
     made.samples = [] {
       const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
       const NDArray y = array({{2.f, 1.f, 1.5f}, {0.5f, 4.f, 3.f}});
@@ -161,8 +158,8 @@ std::vector<Sample> samples_whole_number() {
 }
 
 template <class F>
-constexpr Operator whole_number_operator(const char* name, const char* doc) {
-  return {.kernel = {name, run_whole_number<F>, nullptr, 64},
+constexpr Operator whole_number_operator(const char* name, KernelFn on_gpu, const char* doc) {
+  return {.kernel = {name, run_whole_number<F>, on_gpu, 64},
           .doc = doc,
           .family = "scalar",
           .inputs = {"x"},
@@ -175,8 +172,9 @@ constexpr Operator whole_number_operator(const char* name, const char* doc) {
 }
 
 template <class F>
-constexpr Operator whole_operator(const char* name, const char* doc, const Operator* number_form) {
-  return {.kernel = {name, run_whole_arrays<F>, nullptr, 64},
+constexpr Operator whole_operator(const char* name, KernelFn on_gpu, const char* doc,
+                                  const Operator* number_form) {
+  return {.kernel = {name, run_whole_arrays<F>, on_gpu, 64},
           .doc = doc,
           .family = "elementwise",
           .inputs = {"a", "b"},
@@ -189,13 +187,13 @@ constexpr Operator whole_operator(const char* name, const char* doc, const Opera
 }
 
 constexpr Operator kGcdNumber = whole_number_operator<GreatestDivisor>(
-    "gcd_scalar", "The greatest common divisor; of 0 and 0: 0. One operand is a number.");
+    "gcd_scalar", cuda::gcd_scalar, "The greatest common divisor; of 0 and 0: 0. One operand is a number.");
 constexpr Operator kLcmNumber = whole_number_operator<LeastMultiple>(
-    "lcm_scalar", "The least common multiple; 0 if one is 0. One operand is a number.");
+    "lcm_scalar", cuda::lcm_scalar, "The least common multiple; 0 if one is 0. One operand is a number.");
 constexpr Operator kGcd = whole_operator<GreatestDivisor>(
-    "gcd", "Greatest common divisor of integers; 0 if both are 0.", &kGcdNumber);
+    "gcd", cuda::gcd, "Greatest common divisor of integers; 0 if both are 0.", &kGcdNumber);
 constexpr Operator kLcm = whole_operator<LeastMultiple>(
-    "lcm", "Least common multiple of integers; 0 if one of them is 0.", &kLcmNumber);
+    "lcm", cuda::lcm, "Least common multiple of integers; 0 if one of them is 0.", &kLcmNumber);
 
 /// Rounds integers to the nearest multiple of 10^digits, ties to the even multiple.
 NDArray rounded_integers(const Arg& x, int64_t digits) {

@@ -95,6 +95,9 @@ __device__ inline double rounded_product(double a, double b) { return __dmul_rn(
 __device__ inline float rounded_sum(float a, float b) { return __fadd_rn(a, b); }
 __device__ inline double rounded_sum(double a, double b) { return __dadd_rn(a, b); }
 
+/// The logarithm of the absolute value of the gamma function.
+__device__ inline double log_gamma(double x) { return ::lgamma(x); }
+
 __device__ inline float to_float(float16 x) { return __half2float(__ushort_as_half(x.bits)); }
 __device__ inline float to_float(bfloat16 x) { return __bfloat162float(__ushort_as_bfloat16(x.bits)); }
 __device__ inline float16 to_half(float x) {
@@ -212,6 +215,11 @@ T rounded_product(T a, T b) {
 template <class T>
 T rounded_sum(T a, T b) {
   return a + b;
+}
+
+inline double log_gamma(double x) {
+  int sign;
+  return ::lgamma_r(x, &sign);
 }
 
 inline float to_float(float16 x) { return x; }

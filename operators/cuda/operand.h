@@ -1,4 +1,4 @@
-// Operand: an input of a GPU kernel in the type and layout that the kernel needs.
+// Operand and Result: the arrays of a GPU kernel in the type and layout that the kernel needs.
 #pragma once
 
 #include "ndarray/cuda/copy.h"
@@ -31,6 +31,31 @@ class Operand {
  private:
   Tensor tensor_;
   Scratch memory_;
+};
+
+/// An operand that is contiguous.
+inline Operand contiguous_operand(const KernelArgs& args, const Tensor& tensor, DType dtype) {
+  return Operand(args, tensor, dtype, !tensor.contiguous());
+}
+
+/// A contiguous result of type `dtype`: the tensor itself, or memory that store() copies to the tensor.
+class Result {
+ public:
+  Result(const KernelArgs& args, const Tensor& tensor, DType dtype)
+      : direct_(tensor.dtype == dtype && tensor.contiguous()),
+        target_(tensor),
+        computed_(args, dtype, direct_ ? Shape{0} : tensor.shape) {}
+
+  const Tensor& operator*() const { return direct_ ? target_ : *computed_; }
+  const Tensor* operator->() const { return &**this; }
+  void store(const KernelArgs& args) const {
+    if (!direct_) copy_elements(stream_of(args), target_, *computed_);
+  }
+
+ private:
+  bool direct_;
+  Tensor target_;
+  Operand computed_;
 };
 
 }  // namespace mx::cuda

@@ -8,21 +8,14 @@
 #include "engine/base/check.h"
 #include "ndarray/kernels/parallel.h"
 #include "ndarray/scalar.h"
+#include "operators/kernels/ctc_formulas.h"
 #include "operators/kernels/row_convert.h"
 
 namespace mx::kernels {
 namespace {
 
-constexpr double kNever = -std::numeric_limits<double>::infinity();
-
-double log_add(double a, double b) {
-  if (a < b) std::swap(a, b);
-  return a == kNever ? kNever : a + std::log1p(std::exp(b - a));
-}
-double log_add(double a, double b, double c) {
-  const double top = std::max({a, b, c});
-  return top == kNever ? kNever : top + std::log(std::exp(a - top) + std::exp(b - top) + std::exp(c - top));
-}
+using formulas::kNever;
+using formulas::log_add;
 
 int64_t integer_at(const Tensor& t, int64_t i) { return t.as<int64_t>()[i * t.strides[0]]; }
 

@@ -76,10 +76,6 @@ void rotary_of(const KernelArgs& args, const Tensor& y, const Tensor& x, const R
 
 }  // namespace
 
-double rotary_angle(double position, int64_t pair, int64_t dims, double theta) {
-  return position * std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(dims));
-}
-
 void rotary(const KernelArgs& args, const Tensor& y, const Tensor& x, const RotaryOptions& options) {
   if (x.dtype == f64)
     rotary_of<double>(args, y, x, options);

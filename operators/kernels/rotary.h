@@ -6,6 +6,7 @@
 // Thread-safety: any thread may call.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "ndarray/launch.h"
@@ -24,7 +25,10 @@ struct RotaryOptions {
 /// Row number l of x (.., length, width) is at position offset + l.
 void rotary(const KernelArgs& args, const Tensor& y, const Tensor& x, const RotaryOptions& options);
 
-/// The angle of pair i at a position.
-double rotary_angle(double position, int64_t pair, int64_t dims, double theta);
+/// The angle of pair i at a position. Also for GPUs.
+template <class T>
+constexpr T rotary_angle(T position, int64_t pair, int64_t dims, T theta) {
+  return position * std::pow(theta, T{-2} * static_cast<T>(pair) / static_cast<T>(dims));
+}
 
 }  // namespace mx::kernels

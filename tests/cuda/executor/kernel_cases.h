@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
+#include "operators/random.h"
 #include "tests/cuda/executor/executor.h"
 #include "tests/cuda/executor/kernels_on_host.h"
 #include "tests/operators/registry_support.h"
@@ -101,6 +103,30 @@ class KernelTest : public ::testing::Test {
   }
   Engine engine_{naive()};
   EngineScope scope_{engine_};
+};
+
+/// Calls with arrays of other sizes than those of the samples.
+class SizesTest : public KernelTest {
+ protected:
+  static void expect_same(const char* name, const Attrs& attrs, const std::vector<NDArray>& inputs) {
+    const Operator& op = *find_operator(name);
+    const Sample sample{inputs, attrs};
+    SCOPED_TRACE(label(op, sample));
+    const std::vector<NDArray> expected = results_of(op, sample);
+    executor_options() = {};
+    const std::vector<NDArray> got = results_of(on_host(op), sample);
+    ASSERT_EQ(expected.size(), got.size());
+    for (size_t i = 0; i < got.size(); ++i) expect_close(expected[i], got[i], inputs[0].dtype());
+    if (kThreadSanitizer) return;
+    executor_options() = {ThreadOrder::reverse};
+    const std::vector<NDArray> again = results_of(on_host(op), sample);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(content_of(got[i]), content_of(again[i]));
+    executor_options() = {};
+  }
+  static NDArray numbers(const Shape& shape, DType type = f32) {
+    return Generator(7).normal(0, 1, shape).to(type);
+  }
+  static NDArray labels(const Shape& shape, int64_t below) { return Generator(8).randint(0, below, shape); }
 };
 
 }  // namespace mx::test

@@ -10,7 +10,6 @@
 #include "operators/indexing_records.h"
 #include "operators/loss.h"
 #include "operators/norm.h"
-#include "operators/random.h"
 #include "operators/reduce.h"
 #include "operators/scan.h"
 #include "operators/softmax.h"
@@ -19,28 +18,7 @@
 namespace mx::test {
 namespace {
 
-class CudaSizes : public KernelTest {
- protected:
-  static void expect_same(const char* name, const Attrs& attrs, const std::vector<NDArray>& inputs) {
-    const Operator& op = *find_operator(name);
-    const Sample sample{inputs, attrs};
-    SCOPED_TRACE(label(op, sample));
-    const std::vector<NDArray> expected = results_of(op, sample);
-    executor_options() = {};
-    const std::vector<NDArray> got = results_of(on_host(op), sample);
-    ASSERT_EQ(expected.size(), got.size());
-    for (size_t i = 0; i < got.size(); ++i) expect_close(expected[i], got[i], inputs[0].dtype());
-    if (kThreadSanitizer) return;
-    executor_options() = {ThreadOrder::reverse};
-    const std::vector<NDArray> again = results_of(on_host(op), sample);
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(content_of(got[i]), content_of(again[i]));
-    executor_options() = {};
-  }
-  static NDArray numbers(const Shape& shape, DType type = f32) {
-    return Generator(7).normal(0, 1, shape).to(type);
-  }
-  static NDArray labels(const Shape& shape, int64_t below) { return Generator(8).randint(0, below, shape); }
-};
+using CudaSizes = SizesTest;
 
 TEST_F(CudaSizes, RowsOfEveryLength) {
   const std::vector<int64_t> lengths{1, 7, 9, 31, 33, 255, 1024, 1025, 1500}, few{33, 1025};

@@ -8,6 +8,7 @@
 
 #include "operators/operator.h"
 #include "operators/samples/samples.h"
+#include "tests/cuda/comparable.h"
 #include "tests/cuda/operators/compare.h"
 #include "tests/operators/gradient_support.h"
 #include "tests/operators/registry_support.h"
@@ -138,7 +139,7 @@ void compare_operator(Tally& tally, const Operator& op) {
                    [&](Context device) { return on(typed.inputs, device, op.updates); });
     }
     for (const Layout layout : {Layout::transposed, Layout::stepped, Layout::broadcast}) {
-      if (layout == Layout::broadcast && (op.sized_by_values || op.partial)) continue;
+      if (!is_comparable(op, layout)) continue;
       const char* const name = layout == Layout::transposed ? "transposed"
                                : layout == Layout::stepped  ? "stepped"
                                                             : "broadcast";

@@ -1,0 +1,110 @@
+// Factorisations of one matrix by the threads of a block, for the kernels of linear algebra. Matrices are
+// contiguous, row by row. Sums have a fixed order, so results repeat bit for bit.
+//
+// All threads of the block call each function. Each begins and ends with a barrier.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "operators/cuda/group.cuh"
+
+namespace mx::cuda {
+
+/// The place of the largest magnitude; the first one among equals. A NaN is larger than every number.
+template <class A>
+struct Largest {
+  A size;
+  int64_t at;
+
+  __device__ Largest exchanged(int distance) const {
+    return {shuffle_xor(size, distance), shuffle_xor(at, distance)};
+  }
+};
+struct LargerPlace {
+  template <class A>
+  __device__ Largest<A> operator()(const Largest<A>& a, const Largest<A>& b) const {
+    const bool a_nan = a.size != a.size, b_nan = b.size != b.size;
+    if (a_nan != b_nan) return a_nan ? a : b;
+    if (a.size == b.size || a_nan) return a.at < b.at ? a : b;
+    return a.size > b.size ? a : b;
+  }
+};
+
+template <class A>
+__device__ inline void swap_rows(A* a, int64_t columns, int64_t i, int64_t j) {
+  for (int64_t c = threadIdx.x; c < columns; c += kBlock) {
+    const A x = a[i * columns + c];
+    a[i * columns + c] = a[j * columns + c];
+    a[j * columns + c] = x;
+  }
+}
+
+/// LU factors of a (m, n) in its place, with partial pivoting. Row k was exchanged with row pivots[k];
+/// `rows`, if not null, is permuted likewise. Returns how often rows were exchanged.
+template <class A>
+__device__ inline int64_t factor_lu(A* a, int64_t m, int64_t n, int64_t* pivots, int64_t* rows) {
+  int64_t exchanges = 0;
+  barrier();
+  for (int64_t k = 0; k < m && k < n; ++k) {
+    Largest<A> best{A{-1}, m};
+    for (int64_t i = k + threadIdx.x; i < m; i += kBlock)
+      best = LargerPlace()(best, Largest<A>{std::fabs(a[i * n + k]), i});
+    best = Group<kBlock>::all(best, LargerPlace());
+    if (best.at != k) {
+      ++exchanges;
+      swap_rows(a, n, k, best.at);
+    }
+    if (threadIdx.x == 0) {
+      if (pivots != nullptr) pivots[k] = best.at;
+      if (rows != nullptr) {
+        const int64_t row = rows[k];
+        rows[k] = rows[best.at];
+        rows[best.at] = row;
+      }
+    }
+    barrier();
+    const A pivot = a[k * n + k];
+    // A column of zeros has the factors 0.
+    for (int64_t i = k + 1 + threadIdx.x; i < m; i += kBlock)
+      if (pivot != 0) a[i * n + k] /= pivot;
+    barrier();
+    const int64_t width = n - k - 1, count = (m - k - 1) * width;
+    for (int64_t at = threadIdx.x; at < count; at += kBlock) {
+      const int64_t i = k + 1 + at / width, j = k + 1 + at % width;
+      a[i * n + j] -= a[i * n + k] * a[k * n + j];
+    }
+    barrier();
+  }
+  return exchanges;
+}
+
+/// Replaces x (n, columns) by t^-1 x for the triangle t of `a` (n, n), whose diagonal is 1 if `unit`.
+template <class A>
+__device__ inline void solve_triangle(const A* a, int64_t n, A* x, int64_t columns, bool upper, bool unit) {
+  barrier();
+  for (int64_t step = 0; step < n; ++step) {
+    const int64_t k = upper ? n - 1 - step : step;
+    if (!unit) {
+      const A pivot = a[k * n + k];
+      for (int64_t c = threadIdx.x; c < columns; c += kBlock) x[k * columns + c] /= pivot;
+      barrier();
+    }
+    const int64_t first = upper ? 0 : k + 1, rest = upper ? k : n - k - 1;
+    for (int64_t at = threadIdx.x; at < rest * columns; at += kBlock) {
+      const int64_t i = first + at / columns, c = at % columns;
+      x[i * columns + c] -= a[i * n + k] * x[k * columns + c];
+    }
+    barrier();
+  }
+}
+
+/// Returns whether the diagonal of a (n, n) has a 0, to all threads.
+template <class A>
+__device__ inline bool has_zero_pivot(const A* a, int64_t n) {
+  int64_t zeros = 0;
+  for (int64_t k = threadIdx.x; k < n; k += kBlock) zeros += a[k * n + k] == 0 ? 1 : 0;
+  return Group<kBlock>::all(zeros, Add()) > 0;
+}
+
+}  // namespace mx::cuda

@@ -1,0 +1,150 @@
+// The CUDA kernels of Fourier transforms, of linear algebra and of the CTC loss with sizes that the samples
+// do not have, and with values that the CPU refuses.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "operators/ctc.h"
+#include "operators/elementwise_binary.h"
+#include "operators/fft_attrs.h"
+#include "operators/linalg_records.h"
+#include "operators/matmul.h"
+#include "operators/softmax.h"
+#include "tests/cuda/executor/kernel_cases.h"
+
+namespace mx::test {
+namespace {
+
+using CudaTransformSizes = SizesTest;
+
+/// Returns the first output of the kernel, as numbers.
+std::vector<double> values_of(const char* name, const Attrs& attrs, const std::vector<NDArray>& inputs) {
+  return call(on_host(*find_operator(name)), attrs, inputs)[0].to(f64).to_vector<double>();
+}
+
+TEST_F(CudaTransformSizes, FourierTransforms) {
+  // Every radix, their products, primes beyond them, and powers of two.
+  for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 8, 29, 31, 37, 60, 64, 74, 128, 210, 341}) {
+    if (kThreadSanitizer && n > 4) break;
+    for (const DType type : {f32, f64}) {
+      expect_same("fft", detail::FourierAttrs{-1, false, 1}, {numbers({2, n, 2}).to(type)});
+      expect_same("fft", detail::FourierAttrs{0, true, 0.25}, {numbers({n, 2}).to(type)});
+      expect_same("rfft", detail::RealFourierAttrs{-1, 1}, {numbers({3, n}).to(type)});
+      expect_same("irfft", detail::ToRealAttrs{-1, n, 1}, {numbers({2, n / 2 + 1, 2}).to(type)});
+    }
+  }
+  expect_same("fft", detail::FourierAttrs{1, false, 1}, {zeros({0, 5, 2})});
+}
+
+NDArray positive_definite(const Shape& shape) {
+  const NDArray a = Generator(4).normal(0, 1, shape);
+  return matmul(a, a.swap_axes(-2, -1)) + eye(shape[-1]) * 2;
+}
+
+TEST_F(CudaTransformSizes, LinearAlgebra) {
+  for (const int64_t n : {1, 2, 17, 40}) {
+    if (kThreadSanitizer && n > 2) break;
+    const NDArray a = (numbers({3, n, n}) + eye(n) * 3).to(f64);
+    expect_same("linalg_solve", {}, {a, numbers({2, 1, n, 5}).to(f64)});
+    expect_same("linalg_inv", {}, {a});
+    expect_same("linalg_det", {}, {a});
+    expect_same("linalg_slogdet", {}, {a});
+    expect_same("linalg_lu_factor", {}, {a});
+    for (const bool upper : {false, true}) {
+      expect_same("linalg_cholesky", detail::SymmetricAttrs{upper}, {positive_definite({2, n, n}).to(f64)});
+      for (const bool unit : {false, true})
+        expect_same("linalg_solve_triangular", detail::TriangularAttrs{upper, unit},
+                    {a * 0.1 + eye(n).to(f64), numbers({n, 2}).to(f64)});
+    }
+  }
+  for (const Shape& shape : {Shape{4, 9}, Shape{9, 4}, Shape{2, 0, 3}, Shape{0, 3, 3}})
+    expect_same("linalg_lu_factor", {}, {numbers(shape).to(f64)});
+  expect_same("linalg_det", {}, {zeros({2, 0, 0})});
+  expect_same("linalg_slogdet", {}, {zeros({2, 0, 0})});
+  expect_same("linalg_det", {}, {array({{1.f, 2.f}, {2.f, 4.f}})});
+  expect_same("linalg_slogdet", {}, {array({{1.f, 2.f}, {2.f, 4.f}})});
+}
+
+TEST_F(CudaTransformSizes, OrthogonalDecompositions) {
+  for (const Shape& shape : {Shape{2, 9, 4}, Shape{4, 9}, Shape{12, 12}, Shape{1, 1}, Shape{40, 3}}) {
+    if (kThreadSanitizer && shape.numel() > 1) continue;
+    const NDArray a = numbers(shape).to(f64);
+    for (const bool complete : {false, true}) {
+      if (complete && shape[-2] > shape[-1] + 1) continue;  // only the span of more columns is unique
+      expect_same("linalg_qr", detail::QrAttrs{complete}, {a});
+    }
+    expect_same("linalg_svdvals", {}, {a});
+    expect_same("linalg_svd", detail::SvdAttrs{false}, {a});
+    if (shape[-2] >= shape[-1] && shape[-2] <= shape[-1] + 1)
+      expect_same("linalg_svd", detail::SvdAttrs{true}, {a});
+    for (const double rtol : {-1.0, 0.3}) expect_same("linalg_pinv", detail::RankAttrs{rtol}, {a});
+    if (shape[-1] != shape[-2]) continue;
+    for (const bool upper : {false, true}) {
+      expect_same("linalg_eigh", detail::SymmetricAttrs{upper}, {a});
+      expect_same("linalg_eigvalsh", detail::SymmetricAttrs{upper}, {a});
+    }
+    expect_same("linalg_cofactor", {}, {a});
+  }
+  expect_same("linalg_qr", detail::QrAttrs{}, {zeros({3, 2})});
+  expect_same("linalg_svdvals", {}, {zeros({3, 2})});
+  expect_same("linalg_svdvals", {}, {numbers({7, 1}).to(f64)});
+  expect_same("linalg_eigvalsh", detail::SymmetricAttrs{}, {numbers({2, 31, 31}).to(f64)});
+  // Singular matrices.
+  const NDArray one = array({{1.f, 2.f, 3.f}, {2.f, 4.f, 6.f}, {1.f, 0.f, 1.f}}).to(f64);
+  expect_same("linalg_cofactor", {}, {one});
+  expect_same("linalg_pinv", detail::RankAttrs{}, {one});
+  // The vectors of singular values of 0 complete a basis.
+  for (const Shape& shape : {Shape{3, 3}, Shape{7, 2}}) {
+    const std::vector<NDArray> parts = call(on_host(*find_operator("linalg_svd")), detail::SvdAttrs{true},
+                                            std::vector<NDArray>{zeros(shape, f64)});
+    expect_close(eye(shape[0]).to(f64), matmul(parts[0], parts[0].transpose()), f64);
+    expect_close(eye(shape[1]).to(f64), matmul(parts[2], parts[2].transpose()), f64);
+  }
+  const NDArray none = numbers({2, 2}) * NAN;
+  for (const double v : values_of("linalg_eigvalsh", detail::SymmetricAttrs{}, {none}))
+    EXPECT_TRUE(std::isnan(v));
+}
+
+TEST_F(CudaTransformSizes, MatricesThatTheCpuRefusesGiveNaN) {
+  const NDArray singular = array({{1.f, 2.f}, {2.f, 4.f}}), indefinite = array({{1.f, 2.f}, {2.f, 1.f}});
+  for (const double v : values_of("linalg_inv", {}, {singular})) EXPECT_TRUE(std::isnan(v));
+  for (const double v : values_of("linalg_solve", {}, {singular, numbers({2, 1})}))
+    EXPECT_TRUE(std::isnan(v));
+  for (const double v : values_of("linalg_cholesky", detail::SymmetricAttrs{}, {indefinite}))
+    EXPECT_TRUE(std::isnan(v));
+}
+
+TEST_F(CudaTransformSizes, CtcLosses) {
+  const NDArray scores = log_softmax(numbers({30, 5, 4}) * 2);
+  // Many equal labels; one sample without labels, one without steps.
+  const NDArray targets = labels({5, 9}, 3) + 1;
+  const NDArray steps = array<int64_t>({30, 29, 12, 30, 0}), lengths = array<int64_t>({9, 4, 7, 0, 2});
+  for (const bool zero : {false, true}) {
+    expect_same("ctc_loss", CtcAttrs{0, zero}, {scores, targets, steps, lengths});
+    expect_same("ctc_loss_backward", CtcAttrs{0, zero}, {numbers({5}), scores, targets, steps, lengths});
+    if (kThreadSanitizer) return;
+  }
+  const NDArray joined = labels({22}, 3) + 1;
+  expect_same("ctc_loss_backward", CtcAttrs{}, {numbers({5}), scores, joined, steps, lengths});
+  // More states than a block has threads.
+  const NDArray longer = log_softmax(numbers({300, 1, 5}));
+  expect_same("ctc_loss_backward", CtcAttrs{4},
+              {numbers({1}), longer, labels({1, 140}, 4), array<int64_t>({300}), array<int64_t>({140})});
+}
+
+TEST_F(CudaTransformSizes, WrongLabelsAndLengthsGiveNaN) {
+  const NDArray scores = log_softmax(numbers({4, 3, 3}));
+  const NDArray targets = array<int64_t>({{1, 2}, {1, 7}, {2, 1}}), steps = array<int64_t>({4, 4, 9}),
+                lengths = array<int64_t>({2, 2, 1});
+  const std::vector<double> losses = values_of("ctc_loss", CtcAttrs{}, {scores, targets, steps, lengths});
+  EXPECT_TRUE(std::isfinite(losses[0]));
+  EXPECT_TRUE(std::isnan(losses[1]));
+  EXPECT_TRUE(std::isnan(losses[2]));
+  const std::vector<double> slopes =
+      values_of("ctc_loss_backward", CtcAttrs{}, {ones({3}), scores, targets, steps, lengths});
+  for (size_t i = 0; i < slopes.size(); ++i) EXPECT_EQ(i / 3 % 3 != 0, std::isnan(slopes[i])) << i;
+}
+
+}  // namespace
+}  // namespace mx::test
