@@ -248,7 +248,10 @@ class LanesTask {
           S* const image = to + (v * kL + i) * c_.out.image;
           const T* const sums = spare_ + i * kL;
           if (adjacent) {
-            write_run(image + p, 1, sums, count);
+            if constexpr (std::is_same_v<S, T>)
+              copy_short(image + p, sums, count);
+            else
+              write_run(image + p, 1, sums, count);
           } else {
             for (int64_t j = 0; j < count; ++j)
               image[(p + j) / n[2] / n[1] * space[0] + (p + j) / n[2] % n[1] * space[1] +
