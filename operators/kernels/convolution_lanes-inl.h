@@ -11,6 +11,7 @@
 
 #  include <algorithm>
 #  include <cstdint>
+#  include <type_traits>
 #  include <vector>
 
 #  include "ndarray/kernels/parallel.h"
