@@ -19,7 +19,7 @@ class Job final : public TrainJob {
   Job(const TrainNet& net, int64_t batches)
       : net_(make_network(net.name)), optimizer_(net_.parameters(), {.lr = net.rate}) {
     for (int64_t i = 0; i < batches; ++i) {
-      images_.push_back(mx::randn(input_shape(net.name, net.batch)));
+      inputs_.push_back(make_input(net.name, net.batch));
       labels_.push_back(mx::randint(0, 10, {net.batch}));
     }
     mx::wait_all();
@@ -30,7 +30,7 @@ class Job final : public TrainJob {
     for (int64_t i = 0; i < steps; ++i) {
       const size_t k = next();
       optimizer_.zero_grad();
-      loss = mx::nn::cross_entropy(net_(images_[k]), labels_[k]);
+      loss = mx::nn::cross_entropy(net_(inputs_[k]), labels_[k]);
       loss.backward();
       optimizer_.step();
     }
@@ -41,16 +41,16 @@ class Job final : public TrainJob {
 
   void infer(int64_t steps) override {
     const mx::NoGrad pause;
-    for (int64_t i = 0; i < steps; ++i) net_(images_[static_cast<size_t>(i) % images_.size()]);
+    for (int64_t i = 0; i < steps; ++i) net_(inputs_[static_cast<size_t>(i) % inputs_.size()]);
     mx::wait_all();
   }
 
  private:
-  size_t next() { return static_cast<size_t>(count_++) % images_.size(); }
+  size_t next() { return static_cast<size_t>(count_++) % inputs_.size(); }
 
   mx::nn::Sequential net_;
   mx::optim::SGD optimizer_;
-  std::vector<NDArray> images_, labels_;
+  std::vector<NDArray> inputs_, labels_;
   int64_t count_ = 0;
 };
 

@@ -9,12 +9,17 @@
 #include <torch/nn/modules/container/any.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
+#include <torch/nn/modules/rnn.h>
+#include <torch/nn/modules/transformercoder.h>
+#include <torch/nn/modules/transformerlayer.h>
 #include <torch/optim/sgd.h>
 
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "benchmarks/support/report.h"
@@ -77,14 +82,44 @@ Sequential resnet18() {
   return net;
 }
 
-Sequential make_network(const std::string& name) {
-  return name == "lenet" ? lenet() : name == "resnet18" ? resnet18() : mlp();
+struct LastOfLstmImpl : torch::nn::Module {
+  torch::nn::LSTM lstm;
+  LastOfLstmImpl() : lstm(torch::nn::LSTMOptions(kLstmInputs, kLstmHidden)) { register_module("lstm", lstm); }
+  Tensor forward(const Tensor& x) { return std::get<0>(lstm->forward(x)).select(0, -1); }
+};
+TORCH_MODULE(LastOfLstm);
+
+struct EncoderImpl : torch::nn::Module {
+  torch::nn::TransformerEncoder encoder;
+  EncoderImpl()
+      : encoder(torch::nn::TransformerEncoderOptions(torch::nn::TransformerEncoderLayerOptions(kWidth, kHeads)
+                                                         .dim_feedforward(kFeedForward)
+                                                         .dropout(0),
+                                                     kLayers)) {
+    register_module("encoder", encoder);
+  }
+  Tensor forward(const Tensor& x) { return encoder->forward(x).mean(0); }
+};
+TORCH_MODULE(Encoder);
+
+Sequential transformer() {
+  return Sequential(torch::nn::Embedding(kVocabulary, kWidth), Encoder(), Linear(kWidth, 10));
 }
 
-std::vector<int64_t> input_shape(const std::string& name, int64_t batch) {
-  if (name == "lenet") return {batch, 1, 28, 28};
-  if (name == "resnet18") return {batch, 3, 32, 32};
-  return {batch, kMlpSizes[0]};
+Sequential make_network(const std::string& name) {
+  if (name == "lenet") return lenet();
+  if (name == "resnet18") return resnet18();
+  if (name == "lstm") return Sequential(LastOfLstm(), Linear(kLstmHidden, 10));
+  if (name == "transformer") return transformer();
+  return mlp();
+}
+
+Tensor make_input(const std::string& name, int64_t batch) {
+  if (name == "lenet") return torch::randn({batch, 1, 28, 28});
+  if (name == "resnet18") return torch::randn({batch, 3, 32, 32});
+  if (name == "lstm") return torch::randn({kLstmSteps, batch, kLstmInputs});
+  if (name == "transformer") return torch::randint(0, kVocabulary, {kTokens, batch}, torch::kLong);
+  return torch::randn({batch, kMlpSizes[0]});
 }
 
 class Job final : public TrainJob {
@@ -92,7 +127,7 @@ class Job final : public TrainJob {
   Job(const TrainNet& net, int64_t batches)
       : net_(make_network(net.name)), optimizer_(net_->parameters(), torch::optim::SGDOptions(net.rate)) {
     for (int64_t i = 0; i < batches; ++i) {
-      images_.push_back(torch::randn(input_shape(net.name, net.batch)));
+      inputs_.push_back(make_input(net.name, net.batch));
       labels_.push_back(torch::randint(0, 10, {net.batch}, torch::kLong));
     }
   }
@@ -102,7 +137,7 @@ class Job final : public TrainJob {
     for (int64_t i = 0; i < steps; ++i) {
       const size_t k = next();
       optimizer_.zero_grad();
-      loss = torch::nn::functional::cross_entropy(net_->forward(images_[k]), labels_[k]);
+      loss = torch::nn::functional::cross_entropy(net_->forward(inputs_[k]), labels_[k]);
       loss.backward();
       optimizer_.step();
     }
@@ -111,15 +146,15 @@ class Job final : public TrainJob {
 
   void infer(int64_t steps) override {
     const torch::NoGradGuard pause;
-    for (int64_t i = 0; i < steps; ++i) net_->forward(images_[static_cast<size_t>(i) % images_.size()]);
+    for (int64_t i = 0; i < steps; ++i) net_->forward(inputs_[static_cast<size_t>(i) % inputs_.size()]);
   }
 
  private:
-  size_t next() { return static_cast<size_t>(count_++) % images_.size(); }
+  size_t next() { return static_cast<size_t>(count_++) % inputs_.size(); }
 
   Sequential net_;
   torch::optim::SGD optimizer_;
-  std::vector<Tensor> images_, labels_;
+  std::vector<Tensor> inputs_, labels_;
   int64_t count_ = 0;
 };
 
@@ -150,7 +185,7 @@ void start(int threads) {
 
 int main(int argc, char** argv) {
   const auto make = [](const TrainNet& net, int64_t batches) { return std::make_unique<Job>(net, batches); };
-  const std::vector<std::string> nets = {"mlp", "lenet", "resnet18"};
+  const std::vector<std::string> nets = {"mlp", "lenet", "resnet18", "lstm", "transformer"};
   return run_train_bench(
       argc, argv,
       {{"libtorch", environment, nets, start, make}, {"libtorch_tuned", tuned, nets, start, make}});

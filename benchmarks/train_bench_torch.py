@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 
-CASES = ("mlp_train", "mlp_infer", "mlp_infer_8", "lenet_train", "resnet18_train", "first_step")
+CASES = ("mlp_train", "mlp_infer", "mlp_infer_8", "lenet_train", "resnet18_train", "lstm_train", "transformer_train",
+         "first_step")
 CALLERS = 8  # threads in mlp_infer_8
 MLP_STEPS = 512
-# As kTrainNets of the runner: samples in a batch, batches, learning rate, steps in a block; and a sample's shape.
-NETS = {"mlp": (64, 16, 0.1, MLP_STEPS, (784,)), "lenet": (64, 8, 0.1, 64, (1, 28, 28)),
-        "resnet18": (32, 2, 0.01, 2, (3, 32, 32))}
+# As kTrainNets of the runner: samples in a batch, batches, learning rate, steps in a block.
+NETS = {"mlp": (64, 16, 0.1, MLP_STEPS), "lenet": (64, 8, 0.1, 64), "resnet18": (32, 2, 0.01, 2),
+        "lstm": (32, 8, 0.1, 24), "transformer": (16, 4, 0.05, 8)}
 TUNED = {"OMP_WAIT_POLICY": "passive", "MALLOC_TRIM_THRESHOLD_": "1073741824",
          "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "16777216"}
 SYSTEMS = {"pytorch": {}, "pytorch_tuned": TUNED}
@@ -71,7 +72,43 @@ def networks(torch):
             inputs = outputs
         return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
-    return {"mlp": mlp, "lenet": lenet, "resnet18": resnet18}
+    class LastOfLstm(nn.Module):
+        """The result of the last step of an LSTM layer."""
+
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(32, 128)
+
+        def forward(self, x):
+            return self.lstm(x)[0][-1]
+
+    class Encoder(nn.Module):
+        """The mean over the tokens of two encoder layers."""
+
+        def __init__(self):
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(128, 4, 512, dropout=0.0)
+            self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+        def forward(self, x):
+            return self.encoder(x).mean(0)
+
+    def lstm():
+        return nn.Sequential(LastOfLstm(), nn.Linear(128, 10))
+
+    def transformer():
+        return nn.Sequential(nn.Embedding(1000, 128), Encoder(), nn.Linear(128, 10))
+
+    return {"mlp": mlp, "lenet": lenet, "resnet18": resnet18, "lstm": lstm, "transformer": transformer}
+
+
+def make_input(torch, net, batch):
+    """A random batch."""
+    if net == "lstm":
+        return torch.randn(32, batch, 32)
+    if net == "transformer":
+        return torch.randint(0, 1000, (64, batch))
+    return torch.randn(batch, *{"mlp": (784,), "lenet": (1, 28, 28), "resnet18": (3, 32, 32)}[net])
 
 
 def net_of(case):
@@ -83,23 +120,23 @@ class Job:
 
     def __init__(self, torch, net, batches=None):
         self.torch = torch
-        batch, whole, rate, _, shape = NETS[net]
+        batch, whole, rate, _ = NETS[net]
         batches = batches or whole
         self.net = networks(torch)[net]()
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=rate)
-        self.images = [torch.randn(batch, *shape) for _ in range(batches)]
+        self.inputs = [make_input(torch, net, batch) for _ in range(batches)]
         self.labels = [torch.randint(0, 10, (batch,)) for _ in range(batches)]
         self.count = 0
 
     def next(self):
         self.count += 1
-        return (self.count - 1) % len(self.images)
+        return (self.count - 1) % len(self.inputs)
 
     def train(self, steps):
         for _ in range(steps):
             k = self.next()
             self.optimizer.zero_grad()
-            loss = self.torch.nn.functional.cross_entropy(self.net(self.images[k]), self.labels[k])
+            loss = self.torch.nn.functional.cross_entropy(self.net(self.inputs[k]), self.labels[k])
             loss.backward()
             self.optimizer.step()
         return loss.item()
@@ -107,7 +144,7 @@ class Job:
     def infer(self, steps):
         with self.torch.no_grad():
             for _ in range(steps):
-                self.net(self.images[self.next()])
+                self.net(self.inputs[self.next()])
 
     def infer_from(self, callers, steps):
         """The steps shared out among threads that use the one network at once."""
@@ -116,7 +153,7 @@ class Job:
             # The mode is per thread, and so is the choice of batches.
             with self.torch.inference_mode():
                 for step in range(first, steps, callers):
-                    self.net(self.images[step % len(self.images)])
+                    self.net(self.inputs[step % len(self.inputs)])
 
         threads = [threading.Thread(target=caller, args=(first,)) for first in range(callers)]
         for thread in threads:
@@ -136,7 +173,7 @@ def measure(args):
         print("loss", Job(torch, "mlp", 1).train(1), flush=True)
         return 0
     net = net_of(case)
-    batch, batches, _, block, _ = NETS[net]
+    batch, batches, _, block = NETS[net]
     steps = max(1, -(-(args.steps * block // MLP_STEPS) // batches)) * batches  # whole turns of the batches
     job = Job(torch, net)
     training = case.endswith("_train")

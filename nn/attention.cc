@@ -173,21 +173,25 @@ std::pair<NDArray, NDArray> MultiheadAttention::forward(const NDArray& query, co
   MX_CHECK(last(query) == width_ && last(key) == kdim_ && last(value) == vdim_, InvalidArgument, "[",
            kAttentionName, "] expected widths ", width_, ", ", kdim_, " and ", vdim_,
            " of query, key and value, got shapes ", query.shape(), ", ", key.shape(), " and ", value.shape());
-  // Arrays that are one array stay one array, so that one product projects all of them.
-  const auto batch_first = [&](const NDArray& x) {
-    return !batched ? x.expand_dims(0) : batch_first_ ? x : x.swap_axes(0, 1);
-  };
-  const NDArray q = batch_first(query), k = same_array(query, key) ? q : batch_first(key),
+  // Arrays that are one array stay one array, so that one product projects all of them. The projections have
+  // the layout of their operands, so that the products are those of contiguous rows.
+  const bool steps_first = batched && !batch_first_;
+  const auto with_batch = [&](const NDArray& x) { return batched ? x : x.expand_dims(0); };
+  const NDArray q = with_batch(query), k = same_array(query, key) ? q : with_batch(key),
                 v = same_array(query, value) ? q
                     : same_array(key, value) ? k
-                                             : batch_first(value);
-  MX_CHECK(k.shape()[0] == q.shape()[0] && v.shape()[0] == q.shape()[0] && v.shape()[1] == k.shape()[1],
+                                             : with_batch(value);
+  const int batch = steps_first ? 1 : 0, steps = 1 - batch;
+  MX_CHECK(k.shape()[batch] == q.shape()[batch] && v.shape()[batch] == q.shape()[batch] &&
+               v.shape()[steps] == k.shape()[steps],
            InvalidArgument, "[", kAttentionName,
            "] expected one batch size and as many values as keys, got shapes ", query.shape(), ", ",
            key.shape(), " and ", value.shape());
-  const AttendSizes n{q.shape()[0], heads_, q.shape()[1], k.shape()[1]};
+  const AttendSizes n{q.shape()[batch], heads_, q.shape()[steps], k.shape()[steps]};
   NDArray mask = combined_mask(options, n, q.dtype());
   Projected p = project(q, k, v);
+  if (steps_first)
+    for (NDArray* x : {&p.q, &p.k, &p.v}) *x = x->swap_axes(0, 1);
   int64_t appended = 0;
   if (bias_k.defined()) {
     const Shape row{n.batch, 1, width_};
@@ -212,12 +216,8 @@ std::pair<NDArray, NDArray> MultiheadAttention::forward(const NDArray& query, co
                                       .causal = causal_kernel,
                                       .dropout = train_mode() ? dropout_ : 0,
                                       .need_weights = options.need_weights});
-  y = out_proj(detail::joined_heads(y), detail::call_site());
-  if (!batched) {
-    y = y.squeeze(0);
-  } else if (!batch_first_) {
-    y = y.swap_axes(0, 1);
-  }
+  y = out_proj(steps_first ? detail::joined_heads_of_steps(y) : detail::joined_heads(y), detail::call_site());
+  if (!batched) y = y.squeeze(0);
   if (!options.need_weights) return {y, {}};
   if (options.average_attn_weights) weights = mean(weights, 1);
   return {y, batched ? weights : weights.squeeze(0)};

@@ -1,10 +1,13 @@
 #include "nn/containers.h"
 
 #include <algorithm>
+#include <typeinfo>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "nn/activations.h"
 #include "nn/detail/call_site.h"
+#include "nn/pooling.h"
 #include "operators/elementwise_binary.h"
 
 namespace mx::nn {
@@ -17,6 +20,14 @@ const AnyModule& module_at(const std::vector<NamedModule>& modules, int64_t i, c
   MX_CHECK(at >= 0 && at < size, InvalidArgument, "[", container,
            "] expected an index below the number of modules, ", size, ", got ", i);
   return modules[static_cast<size_t>(at)].module;
+}
+
+/// Returns true for a ReLU and a max pooling behind it. The ReLU of the largest element is the largest ReLU,
+/// with the same gradient, and the result of the pooling is several times smaller than its input.
+bool pools_before_relu(const Module& first, const Module& second) {
+  if (typeid(first) != typeid(ReLU) || first.observed() || second.observed()) return false;
+  const std::type_info& type = typeid(second);
+  return type == typeid(MaxPool2d) || type == typeid(MaxPool1d) || type == typeid(MaxPool3d);
 }
 
 }  // namespace
@@ -38,7 +49,16 @@ Sequential::Sequential(const std::vector<AnyModule>& modules) {
 NDArray Sequential::forward(const NDArray& x) {
   NDArray y = x;
   const std::source_location where = detail::call_site();
-  for (const NamedModule& entry : children()) y = entry.module(y, where);
+  const std::vector<NamedModule>& modules = children();
+  for (size_t i = 0; i < modules.size(); ++i) {
+    if (i + 1 < modules.size() && pools_before_relu(*modules[i].module, *modules[i + 1].module)) {
+      y = modules[i + 1].module(y, where);
+      y = modules[i].module(y, where);
+      ++i;
+    } else {
+      y = modules[i].module(y, where);
+    }
+  }
   return y;
 }
 

@@ -200,6 +200,8 @@ class Module {
 
   /// Returns a pointer that is equal for all copies of a module, and differs for others.
   const void* identity() const { return state_.get(); }
+  /// Returns true if the next call must show its arrays: to hooks, or to summary().
+  bool observed() const;
 
  protected:
   Module();
@@ -222,8 +224,6 @@ class Module {
   /// Returns the mode of the thread's TrainMode or PredictMode scope if there is one, otherwise training().
   bool train_mode() const;
 
-  /// True if the next call must show its arrays: to hooks, or to summary().
-  bool observed() const;
   /// Calls body(). Errors of the library get a line with this module's name. `where`: the line that called
   /// operator(); line 0 if it is not known.
   void enter(const std::function<void()>& body, std::source_location where) const;

@@ -3,10 +3,15 @@
 #include "benchmarks/train/runner.h"
 #include "nn/activations.h"
 #include "nn/convolution.h"
+#include "nn/embedding.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/pooling.h"
+#include "nn/recurrent.h"
 #include "nn/shape_layers.h"
+#include "nn/transformer.h"
+#include "operators/random.h"
+#include "operators/reduce.h"
 
 namespace mx::bench {
 namespace {
@@ -54,18 +59,38 @@ nn::Sequential resnet18() {
   return net.push_back(nn::GlobalAvgPool{}).push_back(nn::Flatten{}).push_back(nn::Linear{512, 10});
 }
 
-}  // namespace
+/// The result of the last step of an LSTM layer.
+struct LastOfLstm : nn::ModuleOf<LastOfLstm> {
+  nn::LSTM lstm = add("lstm", nn::LSTM(kLstmInputs, kLstmHidden));
+  NDArray forward(const NDArray& x) override { return lstm(x).first.select(0, -1); }
+};
 
-std::vector<std::string> network_names() { return {"mlp", "lenet", "resnet18"}; }
+nn::Sequential lstm() { return nn::Sequential{LastOfLstm{}, nn::Linear{kLstmHidden, 10}}; }
 
-nn::Sequential make_network(const std::string& name) {
-  return name == "lenet" ? lenet() : name == "resnet18" ? resnet18() : mlp();
+nn::Sequential transformer() {
+  const nn::TransformerEncoderLayer layer(kWidth, kHeads, {.dim_feedforward = kFeedForward, .dropout = 0});
+  return nn::Sequential{nn::Embedding{kVocabulary, kWidth}, nn::TransformerEncoder{layer, kLayers},
+                        nn::Lambda{[](const NDArray& x) { return mean(x, 0); }}, nn::Linear{kWidth, 10}};
 }
 
-Shape input_shape(const std::string& name, int64_t batch) {
-  if (name == "lenet") return {batch, 1, 28, 28};
-  if (name == "resnet18") return {batch, 3, 32, 32};
-  return {batch, kMlpSizes[0]};
+}  // namespace
+
+std::vector<std::string> network_names() { return {"mlp", "lenet", "resnet18", "lstm", "transformer"}; }
+
+nn::Sequential make_network(const std::string& name) {
+  if (name == "lenet") return lenet();
+  if (name == "resnet18") return resnet18();
+  if (name == "lstm") return lstm();
+  if (name == "transformer") return transformer();
+  return mlp();
+}
+
+NDArray make_input(const std::string& name, int64_t batch) {
+  if (name == "lenet") return randn({batch, 1, 28, 28});
+  if (name == "resnet18") return randn({batch, 3, 32, 32});
+  if (name == "lstm") return randn({kLstmSteps, batch, kLstmInputs});
+  if (name == "transformer") return randint(0, kVocabulary, {kTokens, batch});
+  return randn({batch, kMlpSizes[0]});
 }
 
 }  // namespace mx::bench

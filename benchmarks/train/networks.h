@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ndarray/shape.h"
+#include "ndarray/ndarray.h"
 #include "nn/containers.h"
 
 namespace mx::bench {
@@ -14,7 +14,7 @@ namespace mx::bench {
 std::vector<std::string> network_names();
 /// Returns a new network. The name must be one of network_names().
 nn::Sequential make_network(const std::string& name);
-/// Returns the shape of a batch of that many samples.
-Shape input_shape(const std::string& name, int64_t batch);
+/// Returns a random batch of that many samples.
+NDArray make_input(const std::string& name, int64_t batch);
 
 }  // namespace mx::bench

@@ -19,8 +19,8 @@ namespace {
 constexpr int kTimeoutS = 600;
 constexpr int kCallers = 8;  // threads in mlp_infer_8
 constexpr double kMiB = 1024.0 * 1024.0;
-const std::vector<std::string> kCases = {"mlp_train",   "mlp_infer",      "mlp_infer_8",
-                                         "lenet_train", "resnet18_train", "first_step"};
+const std::vector<std::string> kCases = {"mlp_train",      "mlp_infer",  "mlp_infer_8",       "lenet_train",
+                                         "resnet18_train", "lstm_train", "transformer_train", "first_step"};
 
 struct Plan {
   std::vector<std::string> cases = kCases;

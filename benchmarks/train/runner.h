@@ -7,8 +7,12 @@
 //                largest value, linear layers of 120, 84 and 10
 //   resnet18     the residual network of 18 layers for images of 32 x 32: a convolution of 3 x 3 first, no
 //                pooling, 64 to 512 channels
+//   lstm         one LSTM layer of 128 over 32 steps of 32 features; its last result goes to a linear layer
+//   transformer  an embedding of 1000 tokens, two encoder layers (width 128, 4 heads, feed-forward part of
+//                512, no dropout) over 64 tokens; the mean of their results goes to a linear layer
 //
-// Each has batches of normally distributed f32 with random labels, which are used in turn. A step clears the
+// Each has batches of normally distributed f32, or of random tokens for transformer, with random labels of
+// ten classes. The batches are used in turn. A step clears the
 // gradients, computes the mean cross-entropy, runs the backward pass and takes a step of SGD without
 // momentum. The loss is read once per block of steps.
 //
@@ -40,8 +44,13 @@ struct TrainNet {
 };
 inline constexpr int64_t kMlpSteps = 512;
 inline constexpr TrainNet kTrainNets[] = {
-    {"mlp", 64, 16, 0.1, kMlpSteps}, {"lenet", 64, 8, 0.1, 64}, {"resnet18", 32, 2, 0.01, 2}};
+    {"mlp", 64, 16, 0.1, kMlpSteps}, {"lenet", 64, 8, 0.1, 64},       {"resnet18", 32, 2, 0.01, 2},
+    {"lstm", 32, 8, 0.1, 24},        {"transformer", 16, 4, 0.05, 8},
+};
 inline constexpr int64_t kMlpSizes[] = {784, 128, 64, 10};
+inline constexpr int64_t kLstmSteps = 32, kLstmInputs = 32, kLstmHidden = 128;
+inline constexpr int64_t kTokens = 64, kVocabulary = 1000;
+inline constexpr int64_t kWidth = 128, kHeads = 4, kLayers = 2, kFeedForward = 512;
 
 /// The network, its optimiser and its batches.
 class TrainJob {

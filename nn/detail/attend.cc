@@ -50,6 +50,11 @@ NDArray joined_heads(const NDArray& x) {
   return x.swap_axes(1, 2).reshape({s[0], s[2], s[1] * s[3]});
 }
 
+NDArray joined_heads_of_steps(const NDArray& x) {
+  const Shape& s = x.shape();
+  return x.swap_axes(1, 2).swap_axes(0, 1).reshape({s[2], s[0], s[1] * s[3]});
+}
+
 std::pair<NDArray, NDArray> attend(const NDArray& q, const NDArray& k, const NDArray& v,
                                    const AttendCall& o) {
   if (!o.need_weights && o.dropout == 0)

@@ -13,6 +13,8 @@ namespace mx::nn::detail {
 NDArray in_heads(const NDArray& x, int64_t heads);
 /// The reverse: (batch, length, width), a copy.
 NDArray joined_heads(const NDArray& x);
+/// The same with the length first: (length, batch, width), a copy.
+NDArray joined_heads_of_steps(const NDArray& x);
 
 struct AttendCall {
   NDArray mask{};       ///< as scaled_dot_product_attention() takes it, of rank 4 or 2

@@ -159,10 +159,11 @@ CorrelationPlan plan_correlation(const Correlation& c, int64_t lanes, int64_t ti
 
 LanesPlan plan_lanes(const Correlation& c, int64_t lanes, int64_t tile_rows) {
   constexpr int64_t kMostPositions = 256, kMostPadded = 100, kMostDepth = 256, kLeastDepth = 32;
+  constexpr int64_t kLeastRows = 4, kLeastProducts = 96;  // of an element of the image
   LanesPlan p;
   p.tile_rows = tile_rows;
   const int64_t in = product_of(c.in.size), out = product_of(c.out.size), taps = product_of(c.taps.count);
-  if (c.images < lanes || in > kMostPositions || out > kMostPositions || c.rows < tile_rows) return p;
+  if (c.images < lanes || in > kMostPositions || out > kMostPositions) return p;
   // The share of products that are not with padding, and of lanes that hold images.
   double share = static_cast<double>(c.images) / static_cast<double>(divide_up(c.images, lanes) * lanes);
   double inside = 1;
@@ -179,8 +180,12 @@ LanesPlan plan_lanes(const Correlation& c, int64_t lanes, int64_t tile_rows) {
   // Rows of results that are too short for vectors cost time when they are joined, which is paid back only by
   // many rows of weights.
   const bool short_rows = c.out.size[2] % lanes != 0 && c.rows <= 4 * tile_rows && taps > 1;
-  p.fits = p.whole ? short_rows && share > 0.9
-                   : inside < 0.92 * share && c.channels >= kLeastDepth && std::max(in, out) <= kMostPadded;
+  // Images are copied in and results out, which costs about as much as ten products of each element. More
+  // positions must leave out more taps, because their sums leave the first-level cache.
+  const bool enough = c.rows >= tile_rows || (c.rows >= kLeastRows && c.rows * taps >= kLeastProducts);
+  const double most_inside = std::max(in, out) <= kMostPadded ? 0.92 : 0.75;
+  p.fits = p.whole ? short_rows && share > 0.9 && c.rows >= tile_rows
+                   : enough && inside < most_inside * share && c.channels * c.taps.count[2] >= kLeastDepth;
   if (!p.fits) return p;
   const int64_t vectors = divide_up(c.images, lanes);
   p.block_vectors = equal_part(vectors, std::max<int64_t>(1, kPanelColumns / (out * lanes)));

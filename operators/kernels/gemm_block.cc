@@ -52,6 +52,9 @@ class Block {
   static constexpr int64_t kCols = 4096 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kNR = kTileCols<T>;
   static constexpr int64_t kL = kLanes<T>;
+  // Slivers of a transposed A that are packed together, and the elements of a row of such a sliver.
+  static constexpr int64_t kGroup = 4;
+  static constexpr int64_t kGroupPitch = (kTileRows<T> + kL - 1) / kL * kL;
 
   const S* a(int64_t i, int64_t k) const { return static_cast<const S*>(p_.a) + i * p_.a_rs + k * p_.a_cs; }
   const S* b(int64_t k, int64_t j) const { return static_cast<const S*>(p_.b) + k * p_.b_rs + j * p_.b_cs; }
@@ -64,6 +67,9 @@ class Block {
   void panel(int64_t j0, int64_t cols);
   void depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const TileCall<T>& shared, T* to,
              int64_t to_rs);
+  /// Elements of a sliver of a group, with a gap so that slivers do not share cache sets.
+  static constexpr int64_t group_sliver(int64_t k) { return k * kGroupPitch + 2 * kL; }
+  void pack_group(int64_t first, int64_t end, int64_t count, int64_t k0, int64_t k);
   void finish(int64_t j0, int64_t cols);
 
   const Product& p_;
@@ -113,7 +119,8 @@ void Block<S, T>::panel(int64_t j0, int64_t cols) {
 
   const int64_t slivers = (cols + kNR - 1) / kNR;
   const int64_t padded = slivers * kNR;
-  const int64_t a_elements = kTileRows<T> * (step + 32) + 2 * kL * step;
+  const int64_t a_elements =
+      std::max(kTileRows<T> * (step + 32) + 2 * kL * step, kGroup * group_sliver(step));
   const int64_t b_elements = slivers * sliver_elements<T>(step);
   const int64_t spare_elements = std::max(padded, kL * (step + kL));
   const int64_t sums = direct ? 0 : rows_ * padded;
@@ -158,6 +165,33 @@ void Block<S, T>::panel(int64_t j0, int64_t cols) {
   if (!direct) finish(j0, cols);
 }
 
+/// Packs the slivers [first, end) of `count` of a transposed A, whose rows lie side by side in memory. A
+/// cache line has elements of two slivers, and is far from the next one, so all slivers get their elements of
+/// a line before the next line is read.
+template <class S, class T>
+void Block<S, T>::pack_group(int64_t first, int64_t end, int64_t count, int64_t k0, int64_t k) {
+  if constexpr (std::is_same_v<S, T>) {
+    const Lanes<T> d;
+    int64_t from[kGroup], height[kGroup];
+    for (int64_t s = first; s < end; ++s) {
+      from[s - first] = i0_ + rows_ * s / count;
+      height[s - first] = rows_ * (s + 1) / count - rows_ * s / count;
+    }
+    // Whole vectors are copied where A has enough rows.
+    const bool whole = from[end - first - 1] + kGroupPitch <= p_.m;
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t s = 0; s < end - first; ++s) {
+        const T* const row = a(from[s], k0 + i);
+        T* const to = a_sliver_ + s * group_sliver(k) + i * kGroupPitch;
+        if (whole) {
+          for (int64_t v = 0; v < kGroupPitch; v += kL) hn::StoreU(hn::LoadU(d, row + v), d, to + v);
+        } else {
+          std::copy_n(row, height[s], to);
+        }
+      }
+  }
+}
+
 /// Adds the products of depth `k` from k0 on to the sums at `to`.
 template <class S, class T>
 void Block<S, T>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const TileCall<T>& shared, T* to,
@@ -179,13 +213,20 @@ void Block<S, T>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const T
     pack_b(b_panel_ + j / kNR * sliver, b(k0, j0 + j), p_.b_rs, p_.b_cs, k, cols - j, spare_);
   }
 
+  const bool in_groups = same && !a_in_place && p_.a_rs == 1 && p_.a_cs != 1;
+
   // Slivers of A, with heights as equal as possible.
   const int64_t count = (rows_ + kTileRows<T> - 1) / kTileRows<T>;
   for (int64_t s = 0; s < count; ++s) {
     const int64_t i = rows_ * s / count;
     const int64_t height = rows_ * (s + 1) / count - i;
     const T* a_at = a_sliver_;
-    if (!a_in_place) {
+    if (in_groups) {
+      if (s % kGroup == 0) pack_group(s, std::min(count, s + kGroup), count, k0, k);
+      a_at = a_sliver_ + s % kGroup * group_sliver(k);
+      call.a_rs = 1;
+      call.a_ks = kGroupPitch;
+    } else if (!a_in_place) {
       pack_a(a_sliver_, a(i0_ + i, k0), p_.a_rs, p_.a_cs, height, k, p_.m - i0_ - i, &call.a_rs, &call.a_ks);
     } else if constexpr (std::is_same_v<S, T>) {
       a_at = a(i0_ + i, k0);

@@ -122,12 +122,9 @@ bool max_pool_of_pairs(const Tensor& to, const Tensor& to_indices, const Tensor&
       !x.contiguous() || !y.contiguous() || !indices.contiguous() ||
       x.elements() > std::numeric_limits<int32_t>::max())
     return false;
-  const int64_t width = x.size[2];
   parallel_for(y.count, grain_of(x.elements()), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      for (int64_t row = 0; row < y.size[1]; ++row)
-        detail::max_pool_pairs(x.plane(i) + 2 * row * width, width, 2 * row * width, y.size[2],
-                               y.plane(i) + row * y.size[2], indices.plane(i) + row * y.size[2]);
+      detail::max_pool_pairs(x.plane(i), x.size[2], y.size[1], y.size[2], y.plane(i), indices.plane(i));
   });
   return true;
 }
@@ -175,12 +172,14 @@ void max_pool_in(const Tensor& to, const Tensor& to_indices, const Tensor& from,
 }
 
 /// Calls f(plane of sums, index of the plane) for each plane, and writes the sums that f has added to zeros.
-/// `extra`: further elements behind the sums, which f may use.
-template <class S, class T, class F>
-void sum_planes(const Planes<S>& dx, int64_t extra, const F& f) {
+/// `extra`: further elements behind the sums, which f may use. A plane is left out if set(index) returns
+/// true: then set() has written it.
+template <class S, class T, class Set, class F>
+void sum_planes(const Planes<S>& dx, int64_t extra, const Set& set, const F& f) {
   parallel_for(dx.count, grain_of(dx.elements()), [&](int64_t begin, int64_t end) {
     T* const sums = floats<T>(dx.elements() + extra);
     for (int64_t i = begin; i < end; ++i) {
+      if (set(i)) continue;
       if constexpr (std::is_same_v<S, T>) {
         if (extra == 0 && dx.contiguous()) {
           std::fill_n(dx.plane(i), dx.elements(), T{0});
@@ -201,7 +200,18 @@ void max_pool_backward_in(const Tensor& to, const Tensor& from, const Tensor& fr
   const Planes<const S> dy(from);
   const Planes<const int64_t> indices(from_indices);
   const int64_t elements = dx.elements();
-  sum_planes<S, T>(dx, 0, [&](T* sums, int64_t i) {
+  const bool contiguous = dx.contiguous() && dy.contiguous() && indices.contiguous();
+  // Whether the windows may be of 2 x 2 without overlap. The indices tell.
+  const bool may_be_pairs = contiguous && dx.size[0] == 1 && dy.size[0] == 1 &&
+                            dx.size[1] / 2 == dy.size[1] && dx.size[2] / 2 == dy.size[2] &&
+                            elements <= std::numeric_limits<int32_t>::max();
+  const auto set_plane = [&](int64_t i) {
+    if constexpr (std::is_same_v<S, float>)
+      return may_be_pairs && detail::max_pool_pairs_backward(dy.plane(i), indices.plane(i), dx.size[2],
+                                                             dx.size[1], dx.plane(i));
+    return false;
+  };
+  sum_planes<S, T>(dx, 0, set_plane, [&](T* sums, int64_t i) {
     const auto add = [&](int64_t index, const S& value) {
       MX_CHECK(index >= 0 && index < elements, InvalidArgument,
                "[max_pool_backward] expected indices from 0 to ", elements - 1, ", got ", index, " in plane ",
@@ -264,25 +274,27 @@ void avg_pool_backward_in(const Tensor& to, const Tensor& from, const PoolWindow
   const Planes<S> dx(to);
   const Planes<const S> dy(from);
   const int64_t width = dx.size[2], height = dx.size[1];
-  sum_planes<S, T>(dx, width, [&](T* sums, int64_t i) {
-    T* const row_sums = sums + dx.elements();
-    for (int64_t od = 0; od < dy.size[0]; ++od)
-      for (int64_t oh = 0; oh < dy.size[1]; ++oh) {
-        std::fill_n(row_sums, width, T{0});
-        const S* const in = dy.plane(i) + od * dy.stride[0] + oh * dy.stride[1];
-        const PoolAxis& axis = w.axes[2];
-        for (int64_t o = 0; o < dy.size[2]; ++o) {
-          const int64_t first = axis.first[static_cast<size_t>(o)],
-                        count = axis.count[static_cast<size_t>(o)];
-          const T value = static_cast<T>(in[o * dy.stride[2]]) / static_cast<T>(divisor_of(w, od, oh, o));
-          for (int64_t k = 0; k < count; ++k) row_sums[first + k * axis.gap] += value;
-        }
-        each_row(w, od, oh, height, [&](int64_t row) {
-          T* const elements = sums + row * width;
-          for (int64_t c = 0; c < width; ++c) elements[c] += row_sums[c];
-        });
-      }
-  });
+  sum_planes<S, T>(
+      dx, width, [](int64_t) { return false; },
+      [&](T* sums, int64_t i) {
+        T* const row_sums = sums + dx.elements();
+        for (int64_t od = 0; od < dy.size[0]; ++od)
+          for (int64_t oh = 0; oh < dy.size[1]; ++oh) {
+            std::fill_n(row_sums, width, T{0});
+            const S* const in = dy.plane(i) + od * dy.stride[0] + oh * dy.stride[1];
+            const PoolAxis& axis = w.axes[2];
+            for (int64_t o = 0; o < dy.size[2]; ++o) {
+              const int64_t first = axis.first[static_cast<size_t>(o)],
+                            count = axis.count[static_cast<size_t>(o)];
+              const T value = static_cast<T>(in[o * dy.stride[2]]) / static_cast<T>(divisor_of(w, od, oh, o));
+              for (int64_t k = 0; k < count; ++k) row_sums[first + k * axis.gap] += value;
+            }
+            each_row(w, od, oh, height, [&](int64_t row) {
+              T* const elements = sums + row * width;
+              for (int64_t c = 0; c < width; ++c) elements[c] += row_sums[c];
+            });
+          }
+      });
 }
 
 /// Calls f(tag of the elements, tag of the computation) for a floating-point type.

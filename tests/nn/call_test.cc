@@ -250,6 +250,28 @@ TEST(Sequentials, HoldAnyModules) {
   EXPECT_EQ(content_of(tanh(tanh(x))), content_of(listed(x)));
 }
 
+TEST(Sequentials, APoolingBehindAReluGivesTheSameNumbersAndGradients) {
+  const nn::ReLU relu;
+  const nn::MaxPool2d pool{3, {.stride = 2, .padding = 1}};
+  const nn::Sequential net{relu, pool};
+  const NDArray x =
+      round(inputs({2, 3, 9, 8}) * 2.f);  // many equal elements, and windows without positive ones
+  const auto run = [&](const auto& f) {
+    const NDArray leaf = x.clone().requires_grad_();
+    const NDArray y = f(leaf);
+    sum(y * y).backward();
+    return std::pair{content_of(y), content_of(leaf.grad())};
+  };
+  const auto expected = run([&](const NDArray& v) { return pool(relu(v)); });
+  EXPECT_EQ(expected, run(net));
+  // A hook sees what the modules compute in their order.
+  NDArray seen;
+  nn::HookHandle hook = net[0]->register_forward_hook(
+      [&](const nn::Module&, std::span<const NDArray>, std::vector<NDArray>& out) { seen = out[0]; });
+  EXPECT_EQ(expected, run(net));
+  EXPECT_EQ(x.shape(), seen.shape());
+}
+
 TEST(Sequentials, OfOneAreACopyAndPushBackNests) {
   const nn::Sequential inner{nn::Tanh{}};
   const nn::Sequential copy{inner};

@@ -132,6 +132,31 @@ TEST(PoolingOp, PairsTakeTheFirstOfEqualElementsAndTheLastNanAtAnyWidth) {
   }
 }
 
+/// Compares the gradient of a pooling by the largest element with a plain loop over the indices.
+void expect_scattered(const NDArray& x, const MaxPoolAttrs& attrs, const std::string& label) {
+  const MaxPool pooled = max_pool_with_indices(x, attrs);
+  const NDArray dy = test::numbers(pooled.values.shape(), f32, 7);
+  const NDArray dx = max_pool_backward(dy, pooled.indices, {x.size(2), x.size(3)});
+  const Values indices = test::values(pooled.indices), gradient = test::values(dy);
+  Values want(static_cast<size_t>(x.numel()));
+  const Shape &xs = x.shape(), &ys = dy.shape();
+  const auto plane = static_cast<size_t>(xs[2] * xs[3]), windows = static_cast<size_t>(ys[2] * ys[3]);
+  for (size_t i = 0; i < gradient.size(); ++i)
+    want[i / windows * plane + static_cast<size_t>(indices[i])] += gradient[i];
+  test::expect_values(want, dx, label, 4);
+}
+
+TEST(PoolingOp, GradientsOfPairsGoToTheIndicesAtAnyWidth) {
+  for (const int64_t width : {2, 3, 8, 9, 11, 16, 28, 31, 32, 35, 64, 67})
+    for (const int64_t height : {2, 5, 6}) {
+      const NDArray x = test::numbers({2, 3, height, width}, f32, static_cast<uint64_t>(width));
+      const std::string label = detail::concat("height ", height, " width ", width);
+      expect_scattered(x, {.kernel = 2}, label);
+      // Windows of 3 x 3 that overlap, with as many results if the size is even.
+      expect_scattered(x, {.kernel = 3, .stride = 2, .padding = 1}, label + ", overlapping");
+    }
+}
+
 TEST(PoolingOp, MeansAgreeWithAPlainLoopForAllSamplesAndTypes) {
   test::each_sample("avg_pool", [](const Operator& op, const Sample& s) {
     const auto& a = s.attrs.get<AvgPoolAttrs>();
