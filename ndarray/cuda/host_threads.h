@@ -32,6 +32,10 @@ struct Site {
 /// and KernelFault (executor.h) for what CUDA refuses or leaves undefined.
 void run(Index3 grid, Index3 block, size_t shared_bytes, const std::function<void()>& body);
 
+/// Starts a kernel on a stream: runs it at once if the stream is null, as it is for the CPU's kernels. A test
+/// program defines it: launch_now.cc, or launch.cc of the stand-in for CUDA (tests/cuda/fake).
+void launch(void* stream, Index3 grid, Index3 block, size_t shared_bytes, std::function<void()> body);
+
 /// Waits for all threads of the block. A barrier whose threads come from several sites is a fault.
 void barrier(Site site);
 

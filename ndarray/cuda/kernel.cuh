@@ -87,6 +87,27 @@ __device__ inline void atomic_min(int64_t* to, int64_t value) {
   atomicMin(reinterpret_cast<long long*>(to), static_cast<long long>(value));
 }
 
+/// A lock among all threads of the grid, for code that rarely runs. try_lock() must not be waited for inside
+/// a branch that the holder, in the same warp, has to leave first.
+__device__ inline bool try_lock(int32_t* lock) {
+  const bool taken = atomicCAS(lock, 0, 1) == 0;
+  __threadfence();
+  return taken;
+}
+__device__ inline void unlock(int32_t* lock) {
+  __threadfence();
+  atomicExch(lock, 0);
+}
+/// Read and write numbers that other threads change meanwhile.
+template <class T>
+__device__ inline T load_shared(const T* from) {
+  return *static_cast<const volatile T*>(from);
+}
+template <class T>
+__device__ inline void store_shared(T* to, T value) {
+  *static_cast<volatile T*>(to) = value;
+}
+
 __device__ inline void check_aligned(const void*, size_t) {}
 
 /// Rounded each, never joined to one operation.
@@ -139,12 +160,15 @@ namespace mx::cuda {
 using NativeStream = void*;
 using dim3 = host::Index3;
 
-inline NativeStream stream_of(const KernelArgs&) { return nullptr; }
+inline NativeStream stream_of(const KernelArgs& args) {
+  return args.device == nullptr ? nullptr : args.device->native_stream();
+}
 
 template <class... P, class... A>
-void launch(NativeStream, dim3 blocks, dim3 threads, size_t shared_bytes, void (*kernel)(P...),
+void launch(NativeStream stream, dim3 blocks, dim3 threads, size_t shared_bytes, void (*kernel)(P...),
             const A&... args) {
-  host::run(blocks, threads, shared_bytes, [&] { kernel(static_cast<P>(args)...); });
+  host::launch(stream, blocks, threads, shared_bytes,
+               [kernel, ... values = static_cast<P>(args)] { kernel(values...); });
 }
 
 inline void barrier(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -204,6 +228,19 @@ inline void atomic_min(int64_t* to, int64_t value) {
   int64_t old = at.load(std::memory_order_relaxed);
   while (old > value && !at.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
   }
+}
+
+inline bool try_lock(int32_t* lock) {
+  return std::atomic_ref<int32_t>(*lock).exchange(1, std::memory_order_acquire) == 0;
+}
+inline void unlock(int32_t* lock) { std::atomic_ref<int32_t>(*lock).store(0, std::memory_order_release); }
+template <class T>
+T load_shared(const T* from) {
+  return std::atomic_ref<T>(*const_cast<T*>(from)).load(std::memory_order_relaxed);
+}
+template <class T>
+void store_shared(T* to, T value) {
+  std::atomic_ref<T>(*to).store(value, std::memory_order_relaxed);
 }
 
 inline void check_aligned(const void* address, size_t alignment) { host::check_aligned(address, alignment); }

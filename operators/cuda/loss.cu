@@ -1,13 +1,15 @@
 // Cross entropy and the negative log-likelihood, as defined in operators/kernels/loss.h.
 //
-// A label that is neither a class nor ignore_index makes its row's loss and gradient NaN: a kernel cannot
-// throw (docs/gpu-status.md).
+// A label that is neither a class nor ignore_index is an error (kernel_errors.cuh). Its row's loss and
+// gradient are NaN.
 #include <algorithm>
 #include <string>
 #include <type_traits>
 
+#include "ndarray/cuda/kernel_errors.cuh"
 #include "operators/cuda/group.cuh"
 #include "operators/cuda_kernels.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/loss.h"
 #include "operators/scratch.h"
 
@@ -22,17 +24,22 @@ struct Problem {
   int64_t ignore;
   double smoothing;
   bool probabilities, from_logits, mean;
+  KernelError* bad;
 };
 
 __device__ inline double weight_of(const Problem& p, int64_t c) {
   return p.weight.data == nullptr ? 1.0 : load<double>(p.weight, c * p.weight_step);
 }
 
-/// A label that is a class, -1 for a row that is ignored, -2 for a number that is neither.
-__device__ inline int64_t label_of(const Problem& p, int64_t row) {
+/// A label that is a class, -1 for a row that is ignored, -2 for a number that is neither, which thread 0 of
+/// the row notes.
+__device__ inline int64_t label_of(const Problem& p, int64_t row, int thread) {
   if (p.probabilities) return 0;
   const int64_t label = load<int64_t>(p.target, p.labels.offset(0, row));
-  return label == p.ignore ? -1 : label >= 0 && label < p.rows.n ? label : -2;
+  if (label == p.ignore) return -1;
+  if (label >= 0 && label < p.rows.n) return label;
+  if (thread == 0) note_error(p.bad, row, label);
+  return -2;
 }
 
 template <class A, class G>
@@ -62,7 +69,7 @@ __global__ void __launch_bounds__(kBlock) loss_rows(Problem p, double* losses, d
   const int64_t row = G::row();
   if (row >= p.rows.rows) return;
   const int64_t from = p.rows.outer.offset(0, row), target = p.rows.outer.offset(1, row);
-  const int64_t label = label_of(p, row);
+  const int64_t label = label_of(p, row, G::lane());
   double loss = 0;
   if (label != -1) {
     const double level = p.from_logits ? static_cast<double>(logsumexp_of<A, G>(p, from)) : 0;
@@ -115,7 +122,7 @@ __global__ void __launch_bounds__(kBlock)
 __global__ void __launch_bounds__(kBlock) count_rows(Problem p, double* counted) {
   const int64_t row = global_index();
   if (row >= p.rows.rows) return;
-  const int64_t label = label_of(p, row);
+  const int64_t label = label_of(p, row, 0);
   counted[row] = label < 0 ? 0 : weight_of(p, label);
 }
 
@@ -128,7 +135,7 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t row = G::row();
   if (row >= p.rows.rows) return;
   const int64_t from = p.rows.outer.offset(0, row), target = p.rows.outer.offset(1, row);
-  const int64_t to = dx_outer.offset(0, row), label = label_of(p, row), n = p.rows.n;
+  const int64_t to = dx_outer.offset(0, row), label = label_of(p, row, G::lane()), n = p.rows.n;
   if (label < 0) {
     for (int64_t c = G::lane(); c < n; c += kLanes)
       store(dx, to + c * dx_step, label == -1 ? A(0) : static_cast<A>(NAN));
@@ -194,9 +201,20 @@ DType computed_in(const KernelArgs& args, size_t first) {
   return args.out[0].dtype == f64 ? f64 : f32;
 }
 
+/// Bad labels, which are noted at their rows.
+BadValues::Text bad_labels(const KernelArgs& args, const Problem& p, size_t first) {
+  const char* const op = p.from_logits ? "cross_entropy" : "nll_loss";
+  return [op, classes = p.rows.n, ignore = p.ignore, rows = args.in[first + 1].shape](const KernelError& e) {
+    return kernels::detail::bad_label(op, classes, ignore, e.value,
+                                      kernels::detail::position_of(e.place, rows));
+  };
+}
+
 template <class A>
 void forward(const KernelArgs& args) {
-  const Problem p = problem_of<A>(args, 0);
+  Problem p = problem_of<A>(args, 0);
+  BadValues bad(args, bad_labels(args, p, 0));
+  p.bad = bad.word();
   const Tensor& loss = args.out[0];
   const int64_t n = p.rows.rows;
   const auto stream = stream_of(args);
@@ -215,14 +233,17 @@ void forward(const KernelArgs& args) {
     launch(stream, blocks_for(n, kBlock, INT32_MAX), kBlock, 0, store_losses,
            static_cast<const double*>(losses), n, elements_of(loss), dims_of<1>({&loss}));
   }
+  bad.check();
 }
 
 template <class A>
 void backward(const KernelArgs& args) {
-  const Problem p = problem_of<A>(args, 1);
+  Problem p = problem_of<A>(args, 1);
   const Tensor &dloss = args.in[0], &dx = args.out[0];
   const int64_t n = p.rows.rows;
   if (n == 0 || p.rows.n == 0) return;
+  BadValues bad(args, bad_labels(args, p, 1));
+  p.bad = bad.word();
   const auto stream = stream_of(args);
   const Scratch memory(args, static_cast<size_t>(n + 1) * sizeof(double));
   double *const divisor = memory.as<double>(), *const counted = divisor + 1;
@@ -243,6 +264,7 @@ void backward(const KernelArgs& args) {
              static_cast<const double*>(divisor), elements_of(dx), to.outer, to.step[0]);
     });
   });
+  bad.check();
 }
 
 }  // namespace

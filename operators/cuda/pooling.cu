@@ -4,7 +4,9 @@
 #include <limits>
 
 #include "ndarray/cuda/element.cuh"
+#include "ndarray/cuda/kernel_errors.cuh"
 #include "operators/cuda_kernels.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/pool_interval.h"
 #include "operators/pooling.h"
 #include "operators/pooling_windows.h"
@@ -199,7 +201,7 @@ struct Workplace {
 // repeat: in each round, the first one that is left claims the index, and is added.
 template <class A>
 __global__ void __launch_bounds__(kPoolThreads)
-    max_pool_backward_planes(Planes dx, Planes dy, Planes indices, Workplace<A> memory) {
+    max_pool_backward_planes(Planes dx, Planes dy, Planes indices, Workplace<A> memory, KernelError* bad) {
   const int64_t elements = dx.size[0] * dx.size[1] * dx.size[2];
   const int64_t windows = dy.size[0] * dy.size[1] * dy.size[2];
   A* const sums = memory.sums + blockIdx.x * elements;
@@ -220,7 +222,10 @@ __global__ void __launch_bounds__(kPoolThreads)
       barrier();
       for (int64_t w = threadIdx.x; w < windows; w += step) {
         const int64_t at = place[indices.at(w)];
-        if (at < 0 || at >= elements) added[w] = 1;  // no such element
+        if (at < 0 || at >= elements) {
+          note_error(bad, plane * windows + w, at);
+          added[w] = 1;
+        }
         if (added[w] == 0) atomic_max(claims + at, static_cast<int32_t>(-w));
       }
       barrier();
@@ -315,6 +320,9 @@ void max_pool_backward(const KernelArgs& args) {
   const int64_t windows = from.size[0] * from.size[1] * from.size[2];
   MX_CHECK(windows <= INT32_MAX, InvalidArgument,
            "[max_pool_backward] expected at most 2^31 - 1 windows of a plane on a GPU, got ", windows);
+  BadValues bad(args, [elements, windows](const KernelError& e) {
+    return kernels::detail::bad_pool_index(elements, e.value, e.place / windows);
+  });
   visit_real(dx.dtype, [&]<class A>() {
     constexpr int64_t kMostBlocks = 1024, kMostBytes = int64_t{256} << 20;
     const int64_t bytes = elements * static_cast<int64_t>(sizeof(A) + sizeof(int32_t)) + windows;
@@ -325,8 +333,9 @@ void max_pool_backward(const KernelArgs& args) {
     memory.claims = reinterpret_cast<int32_t*>(memory.sums + blocks * elements);
     memory.added = reinterpret_cast<uint8_t*>(memory.claims + blocks * elements);
     launch(stream_of(args), static_cast<unsigned>(blocks), kPoolThreads, 0, max_pool_backward_planes<A>, to,
-           from, planes_of(args.in[1]), memory);
+           from, planes_of(args.in[1]), memory, bad.word());
   });
+  bad.check();
 }
 
 }  // namespace mx::cuda

@@ -4,9 +4,13 @@
 //
 // A thread computes one block of Philox: 4 words, which are 4 elements of one word or 2 elements of two
 // words.
+#include <optional>
+
 #include "engine/base/check.h"
+#include "ndarray/cuda/kernel_errors.cuh"
 #include "ndarray/cuda/strided.cuh"
 #include "operators/cuda/random.cuh"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/random.h"
 #include "operators/kernels/random_fill.h"
 #include "operators/random_records.h"
@@ -88,12 +92,13 @@ __global__ void draw_exponential(Elements to, Loop<2> loop, KeyPlace key, double
 
 // With an array of probabilities, or one number if its address is null.
 __global__ void draw_bernoulli(Elements to, Elements probabilities, double probability, Loop<3> loop,
-                               KeyPlace key) {
+                               KeyPlace key, KernelError* bad) {
   const auto make = [](const PhiloxWords& words, int j) { return uniform53(pair_of(words, j)); };
   for_blocks<2>(key, loop.plan.numel, make, [&](int64_t i, double u) {
     int64_t at[3];
     element_offsets(loop.plan, loop.narrow, i, at);
     const double p = probabilities.data != nullptr ? load<double>(probabilities, at[2]) : probability;
+    if (!(p >= 0 && p <= 1)) note_error(bad, i, p);
     store(to, at[1], static_cast<int64_t>(u < p));
   });
 }
@@ -155,8 +160,15 @@ void run_bernoulli(const KernelArgs& args, const Tensor* probabilities, double p
   const Loop<3> loop({&order, &out, probabilities != nullptr ? probabilities : &order});
   if (loop.empty()) return;
   const Elements none{nullptr, DType::f32};
+  std::optional<BadValues> bad;  // one number has been checked
+  if (probabilities != nullptr)
+    bad.emplace(args, [](const KernelError& e) {
+      return kernels::detail::bad_probability(number_noted(e), e.place);
+    });
   launch(stream_of(args), blocks_of(loop.plan.numel), kLoopThreads, 0, draw_bernoulli, elements_of(out),
-         probabilities != nullptr ? elements_of(*probabilities) : none, probability, loop, KeyPlace(key));
+         probabilities != nullptr ? elements_of(*probabilities) : none, probability, loop, KeyPlace(key),
+         bad ? bad->word() : nullptr);
+  if (bad) bad->check();
 }
 
 }  // namespace

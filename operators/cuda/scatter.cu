@@ -3,7 +3,7 @@
 //
 // Updates of one place are combined in their order, without atomic operations, so results repeat bit for bit.
 // Every update finds the next one of the same place. Then the threads of the first update of each place
-// follow this chain. An index out of range counts as the nearest one in range (docs/gpu-status.md).
+// follow this chain. An index out of range is an error; it counts as the nearest one in range.
 #include <algorithm>
 
 #include "ndarray/cuda/copy.h"
@@ -101,11 +101,11 @@ void update(const KernelArgs& args, const Tensor& target, const Tensor& updates,
 
 /// Updates with the blocks that the indices `way` name: put_nd, index_update and embedding_gradient.
 void update_at(const KernelArgs& args, const Tensor& target, const Advanced& way,
-               std::span<const Tensor> indices, const Tensor& updates, Scatter how) {
+               std::span<const Tensor> indices, const Tensor& updates, Scatter how, const char* op) {
   const int64_t n = way.shape.numel();
   if (n == 0 || updates.numel() == 0) return;
   const Scratch memory(args, static_cast<size_t>(n) * sizeof(int64_t));
-  const Tensor places = locate(args, way, target, indices, IndexMode::raise, memory.as<int64_t>());
+  const Tensor places = locate(args, way, target, indices, IndexMode::raise, memory.as<int64_t>(), op);
   const Tensor to{target.data, target.dtype, way.rest(target.shape), way.rest(target.strides)};
   // The dimensions of the indices are at `position` of the updates.
   Tensor from = updates, start = updates;
@@ -126,10 +126,14 @@ void start_from(const KernelArgs& args) {
 
 /// places[i] = offset of element i of the indices in the target, without the dimension `axis`, + index *
 /// step.
-__global__ void __launch_bounds__(kBlock) locate_lanes(int64_t* places, Elements index, Dims<2> dims,
-                                                       int64_t n, ResolveIndex resolve, int64_t step) {
-  for (int64_t i = global_index(); i < n; i += global_size())
-    places[i] = dims.offset(1, i) + resolve(load<int64_t>(index, dims.offset(0, i))) * step;
+__global__ void __launch_bounds__(kBlock)
+    locate_lanes(int64_t* places, Elements index, Dims<2> dims, int64_t n, ResolveIndex resolve, int64_t step,
+                 KernelError* bad) {
+  for (int64_t i = global_index(); i < n; i += global_size()) {
+    const int64_t value = load<int64_t>(index, dims.offset(0, i));
+    if (resolve.refuses(value)) note_error(bad, i, value);
+    places[i] = dims.offset(1, i) + resolve(value) * step;
+  }
 }
 
 __global__ void __launch_bounds__(kBlock) clear_elements(Elements target, Dims<1> dims, int64_t n) {
@@ -156,9 +160,11 @@ void scatter(const KernelArgs& args) {
   Tensor lanes{target.data, target.dtype, indices.shape, target.strides};
   lanes.strides[axis] = 0;
   const Scratch memory(args, static_cast<size_t>(n) * sizeof(int64_t));
+  BadValues bad(args, bad_indices("scatter", target.shape[axis], axis, indices.shape));
   launch(stream_of(args), blocks_for(n, kBlock, 1 << 16), kBlock, 0, locate_lanes, memory.as<int64_t>(),
          elements_of(indices), dims_of<2>({&indices, &lanes}), n,
-         ResolveIndex{target.shape[axis], IndexMode::raise}, target.strides[axis]);
+         ResolveIndex{target.shape[axis], IndexMode::raise}, target.strides[axis], bad.word());
+  bad.check();
   int64_t stride = 1;
   for (int d = axis + 1; d < indices.rank(); ++d) stride *= indices.shape[d];
   update(args, target, updates, memory.as<int64_t>(), dims_of<1>({&updates}), {}, 1, n, indices.shape[axis],
@@ -172,7 +178,7 @@ void index_update(const KernelArgs& args) {
   const int axis = normalize_axis(attrs.axis, target.rank(), "index_update");
   const Advanced way(target.shape, {&indices, 1}, {axis}, -1, "index_update");
   update_at(args, target, way, {&indices, 1}, args.in[2].broadcast(way.with(target.shape, indices.shape)),
-            mx::detail::scatter_how(attrs.how, "index_update"));
+            mx::detail::scatter_how(attrs.how, "index_update"), "index_update");
 }
 
 void put_nd(const KernelArgs& args) {
@@ -182,7 +188,7 @@ void put_nd(const KernelArgs& args) {
   const std::span<const Tensor> indices = args.in.subspan(2);
   const Advanced way(target.shape, indices, attrs.axes, attrs.position, "put_nd");
   update_at(args, target, way, indices, args.in[1].broadcast(way.with(target.shape, way.shape)),
-            mx::detail::scatter_how(attrs.how, "put_nd"));
+            mx::detail::scatter_how(attrs.how, "put_nd"), "put_nd");
 }
 
 void embedding_gradient(const KernelArgs& args) {
@@ -190,7 +196,7 @@ void embedding_gradient(const KernelArgs& args) {
   const int64_t skip = args.attr<mx::detail::EmbeddingGradientAttrs>().skip_row;
   const Advanced way(target.shape, {&indices, 1}, {0}, -1, "embedding_gradient");
   clear(args, target);
-  update_at(args, target, way, {&indices, 1}, args.in[1], Scatter::add);
+  update_at(args, target, way, {&indices, 1}, args.in[1], Scatter::add, "embedding_gradient");
   if (skip >= 0) clear(args, target.narrowed(0, skip, 1));
 }
 

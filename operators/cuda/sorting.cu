@@ -8,9 +8,11 @@
 #include "engine/base/check.h"
 #include "ndarray/cuda/copy.h"
 #include "ndarray/cuda/element.cuh"
+#include "ndarray/cuda/kernel_errors.cuh"
 #include "operators/cuda/group.cuh"
 #include "operators/cuda/prim.h"
 #include "operators/cuda_kernels.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/sort_key.h"
 #include "operators/scratch.h"
 #include "operators/sorting_attrs.h"
@@ -157,11 +159,12 @@ __global__ void make_classes(Elements x, Rows<1> rows, const int64_t* places, in
 }
 
 __global__ void select_places(const int64_t* places, int64_t row_size, const int64_t* wanted,
-                              Rows<1> wanted_rows, int64_t* out, Rows<1> out_rows, int64_t n) {
+                              Rows<1> wanted_rows, int64_t* out, Rows<1> out_rows, int64_t n,
+                              KernelError* bad) {
   for (int64_t at = global_index(); at < n; at += global_size()) {
     const int64_t row = at / out_rows.n, i = at % out_rows.n;
     int64_t place = wanted[wanted_rows.outer.offset(0, row) + i * wanted_rows.step[0]];
-    // A place that does not exist is an error on the CPU. Here it becomes the nearest one that does.
+    if (place < 0 || place >= row_size) note_error(bad, at, place);
     place = place < 0 ? 0 : place >= row_size ? row_size - 1 : place;
     out[out_rows.outer.offset(0, row) + i * out_rows.step[0]] = places[row * row_size + place] % row_size;
   }
@@ -289,9 +292,14 @@ void argselect(const KernelArgs& args) {
   MX_CHECK(x.shape[axis] > 0, InvalidArgument,
            "[argselect] expected a last dimension with elements to select from, got shape ", x.shape);
   const SortedPlaces sorted(args, x, axis, false);
+  BadValues bad(args, [axis, size = x.shape[axis], shape = places.shape](const KernelError& e) {
+    return kernels::detail::bad_index("argselect", 0, size, axis, e.value,
+                                      kernels::detail::position_of(e.place, shape));
+  });
   launch_for(args, out.numel(), select_places, sorted.places(), sorted.rows().n,
              static_cast<const int64_t*>(places.as<int64_t>()), rows_of<1>({&places}, axis),
-             out.as<int64_t>(), rows_of<1>({&out}, axis), out.numel());
+             out.as<int64_t>(), rows_of<1>({&out}, axis), out.numel(), bad.word());
+  bad.check();
 }
 
 void unique(const KernelArgs& args) {

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/strided_loop.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/index_range.h"
 
 namespace mx::kernels::detail {
@@ -19,13 +20,7 @@ int64_t index_at(const Tensor& indices, int64_t offset) {
   for (int64_t i = 0; i < indices.numel(); ++i) {
     const int64_t index = index_at(indices, place_of(i, indices.shape, indices.strides));
     if (index >= lowest && index < size) continue;
-    Shape position = Shape::filled(indices.rank(), 0);
-    int64_t rest = i;
-    for (int d = indices.rank() - 1; d >= 0; rest /= indices.shape[d--])
-      position[d] = rest % indices.shape[d];
-    throw InvalidArgument(mx::detail::concat("[", op, "] expected indices from ", lowest, " to ", size - 1,
-                                             " into axis ", axis, " of size ", size, ", got ", index,
-                                             " at position ", position));
+    throw InvalidArgument(bad_index(op, lowest, size, axis, index, position_of(i, indices.shape)));
   }
   throw InvalidArgument(
       "expected indices that do not change during the operation, got an index that was changed by other "

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/copy.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/reduce.h"
 #include "operators/kernels/row_loop.h"
 #include "operators/kernels/softmax.h"
@@ -107,19 +108,10 @@ class Problem {
         label = -1;
         continue;
       }
-      MX_CHECK(label >= 0 && label < classes, InvalidArgument, "[", op, "] expected labels from 0 to ",
-               classes - 1, " (", classes, " classes) or ", ignore, " to ignore, got ", label,
-               " at position ", position(r));
+      if (label < 0 || label >= classes)
+        throw InvalidArgument(
+            detail::bad_label(op, classes, ignore, label, detail::position_of(r, rows_shape)));
     }
-  }
-
-  Shape position(int64_t row) const {
-    Shape index = rows_shape;
-    for (int i = index.rank() - 1; i >= 0; --i) {
-      index[i] = row % rows_shape[i];
-      row /= rows_shape[i];
-    }
-    return index;
   }
 };
 

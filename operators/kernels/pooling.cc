@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/parallel.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/pooling_pairs.h"
 #include "operators/kernels/workspace.h"
 
@@ -213,9 +214,7 @@ void max_pool_backward_in(const Tensor& to, const Tensor& from, const Tensor& fr
   };
   sum_planes<S, T>(dx, 0, set_plane, [&](T* sums, int64_t i) {
     const auto add = [&](int64_t index, const S& value) {
-      MX_CHECK(index >= 0 && index < elements, InvalidArgument,
-               "[max_pool_backward] expected indices from 0 to ", elements - 1, ", got ", index, " in plane ",
-               i);
+      if (index < 0 || index >= elements) throw InvalidArgument(detail::bad_pool_index(elements, index, i));
       sums[index] += static_cast<T>(value);
     };
     const int64_t* const at = indices.plane(i);

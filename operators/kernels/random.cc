@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/convert.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/index_check.h"
 #include "operators/kernels/random_fill.h"
 
@@ -160,8 +161,7 @@ void random_bernoulli(const Tensor& target, const Tensor& probability, uint64_t 
     bernoulli(target, seed, offset, [&](int64_t i) {
       const int64_t place = contiguous ? i : place_of(i, target.shape, probability.strides);
       const auto p = static_cast<double>(probability.as<P>()[place]);
-      MX_CHECK(p >= 0 && p <= 1, InvalidArgument,
-               "[random_bernoulli] expected probabilities from 0 to 1, got ", p, " at element ", i);
+      if (!(p >= 0 && p <= 1)) throw InvalidArgument(detail::bad_probability(p, i));
       return p;
     });
   });

@@ -12,7 +12,7 @@ mx_add_test(stream_order_alloc_test
 
 # The engine on streams: every kind of device, one suite.
 if(MX_HAVE_CUDA)
-  set(stream_ops_cuda ../support/stream_ops_cuda.cu)
+  set(stream_ops_cuda ../cuda/suites/stream_kernels.cu ../cuda/suites/stream_ops.cc)
 else()
   set(stream_ops_cuda ../support/stream_ops_nocuda.cc)
 endif()

@@ -65,7 +65,7 @@ StreamOps& stream_ops(Context context);
 /// Returns true if tasks are host code (the virtual device), so a test may put any code into a task.
 bool runs_host_code(Context context);
 
-/// Returns the operations of GPUs: stream_ops_cuda.cu, or a stub that throws.
+/// Returns the operations of GPUs: tests/cuda/suites/stream_ops.cc, or a stub that throws.
 StreamOps& cuda_stream_ops();
 
 }  // namespace mx::test

@@ -75,7 +75,8 @@ class CudaDevice final : public Device {
   cudaEvent_t take_event();
   void give_event(cudaEvent_t event) noexcept;
 
-  /// A word of page-locked memory, 0, on which a stream can be made to wait until the host writes 1.
+  /// A word of page-locked memory, 0, on which a stream can be made to wait until the host writes 1. The 64
+  /// bytes from there on belong to the caller.
   uint32_t* take_flag();
   void give_flag(uint32_t* flag) noexcept;
 

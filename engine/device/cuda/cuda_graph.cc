@@ -36,7 +36,7 @@ void CudaGraphDeleter::operator()(cudaGraphExec_t exec) const noexcept {
 }
 
 CudaCapture::CudaCapture(CudaDevice& device, GraphMemory& memory)
-    : CapturingStream(device, memory), id_(device.id()) {
+    : CapturingStream(device, memory), cuda_(device), id_(device.id()) {
   const CudaGuard guard(id_);
   const CaptureExempt exempt;
   MX_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
@@ -58,6 +58,11 @@ void CudaCapture::submit(Task task) {
   } catch (...) {
     if (error_ == nullptr) error_ = std::current_exception();
   }
+}
+
+KernelError* CudaCapture::watch(Describe describe) {
+  words_.push_back(std::make_shared<WatchedWord>(cuda_, std::move(describe)));
+  return words_.back()->get();
 }
 
 void CudaCapture::begin() { MX_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal)); }
@@ -149,7 +154,8 @@ std::unique_ptr<DeviceGraph> CudaGraphBuilder::make_graph() {
         cuda_.failed(code, "cudaGraphInstantiateWithFlags(&exec, graph, 0)", __FILE__, __LINE__));
   }
   CudaGraphExecHandle handle(exec);
-  return std::make_unique<CudaGraph>(cuda_, std::move(handle), nodes_.size(), std::move(memory_));
+  return std::make_unique<CudaGraph>(cuda_, std::move(handle), nodes_.size(), std::move(memory_),
+                                     stream_.take_words());
 }
 
 CudaGraph::~CudaGraph() {
@@ -159,7 +165,8 @@ CudaGraph::~CudaGraph() {
 
 void CudaGraph::launch(Stream& stream) {
   check_launch(device_, stream);
-  stream.submit([this](KernelContext& context) {
+  stream.submit([this, &stream](KernelContext& context) {
+    for (const std::shared_ptr<WatchedWord>& word : words_) dynamic_cast<CudaStream&>(stream).launches(word);
     MX_CUDA(cudaGraphLaunch(exec_.get(), static_cast<cudaStream_t>(context.native_stream())));
   });
   memory_->launched(stream);

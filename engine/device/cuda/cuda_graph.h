@@ -18,6 +18,7 @@
 
 #include "engine/device/capture.h"
 #include "engine/device/cuda/cuda_device.h"
+#include "engine/device/cuda/cuda_watch.h"
 
 namespace mx {
 
@@ -29,7 +30,7 @@ using CudaGraphHandle = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, Cuda
 using CudaGraphExecHandle = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, CudaGraphDeleter>;
 
 /// Runs tasks at once, as CudaStream does, on a stream that captures. Keeps the first error of a task.
-class CudaCapture final : public CapturingStream {
+class CudaCapture final : public CapturingStream, public KernelErrors {
  public:
   /// Throws CudaError.
   CudaCapture(CudaDevice& device, GraphMemory& memory);
@@ -40,17 +41,26 @@ class CudaCapture final : public CapturingStream {
   void begin();
   CudaGraphHandle end(cudaError_t& code) noexcept;
   std::exception_ptr take_error() { return std::exchange(error_, nullptr); }
+  KernelError* watch(Describe describe) override;
+  std::vector<std::shared_ptr<WatchedWord>> take_words() { return std::exchange(words_, {}); }
 
  private:
+  CudaDevice& cuda_;
   const int id_;
   cudaStream_t stream_ = nullptr;
   std::exception_ptr error_;
+  std::vector<std::shared_ptr<WatchedWord>> words_;
 };
 
 class CudaGraph final : public DeviceGraph {
  public:
-  CudaGraph(CudaDevice& device, CudaGraphExecHandle exec, size_t nodes, std::unique_ptr<GraphMemory> memory)
-      : device_(device), exec_(std::move(exec)), nodes_(nodes), memory_(std::move(memory)) {}
+  CudaGraph(CudaDevice& device, CudaGraphExecHandle exec, size_t nodes, std::unique_ptr<GraphMemory> memory,
+            std::vector<std::shared_ptr<WatchedWord>> words)
+      : device_(device),
+        exec_(std::move(exec)),
+        nodes_(nodes),
+        memory_(std::move(memory)),
+        words_(std::move(words)) {}
   ~CudaGraph() override;
   void launch(Stream& stream) override;
   size_t nodes() const override { return nodes_; }
@@ -60,6 +70,7 @@ class CudaGraph final : public DeviceGraph {
   CudaGraphExecHandle exec_;
   const size_t nodes_;
   const std::unique_ptr<GraphMemory> memory_;
+  const std::vector<std::shared_ptr<WatchedWord>> words_;  // of the kernels in the graph
 };
 
 class CudaGraphBuilder final : public CapturingBuilder {

@@ -3,6 +3,8 @@
 #include <cuda.h>
 #include <cudaTypedefs.h>
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "engine/device/cuda/cuda_poller.h"
 #include "engine/device/event.h"
@@ -47,7 +49,9 @@ EventStatus CudaPoint::query() const noexcept {
     }
   }
   EventStatus now = carried_ != nullptr ? EventStatus::failed : EventStatus::complete;
-  if (code != cudaSuccess) {
+  if (code == cudaSuccess) {
+    if (settle_all(launches_) != nullptr) now = EventStatus::failed;
+  } else {
     // Any other error code counts as failed: an event that cannot be queried can never be seen to complete.
     device_.failed(is_sticky(code) ? code : cudaErrorUnknown, "cudaEventQuery(event)", __FILE__, __LINE__);
     now = EventStatus::failed;
@@ -60,7 +64,12 @@ EventStatus CudaPoint::query() const noexcept {
 
 std::exception_ptr CudaPoint::error() const noexcept {
   if (query() != EventStatus::failed) return nullptr;
-  return carried_ != nullptr ? carried_ : device_.lost();
+  if (carried_ != nullptr) return carried_;
+  for (const std::shared_ptr<WatchedLaunch>& launch : launches_) {
+    if (!launch->settled()) continue;  // the device was lost before it ended
+    if (std::exception_ptr error = launch->settle()) return error;
+  }
+  return device_.lost();
 }
 
 void CudaPoint::when_reached(std::function<void()> callback) {
@@ -86,6 +95,8 @@ CudaStream::~CudaStream() {
   const CudaGuard guard(device_.id());
   if (const cudaError_t code = cudaStreamSynchronize(stream_); code != cudaSuccess) {
     device_.failed(code, "cudaStreamSynchronize(stream)", __FILE__, __LINE__);
+  } else {
+    (void)settle_all(sync_launches_);  // so that their words are used again
   }
   if (cudaStreamDestroy(stream_) != cudaSuccess) (void)cudaGetLastError();
 }
@@ -121,45 +132,89 @@ void CudaStream::begin_append(int tasks) {
   last_mark_ = nullptr;
 }
 
+KernelError* CudaStream::watch(Describe describe) {
+  auto word = std::make_shared<WatchedWord>(device_, std::move(describe));
+  KernelError* const result = word->get();
+  launches(std::move(word));
+  return result;
+}
+
+void CudaStream::launches(std::shared_ptr<WatchedWord> word) {
+  auto launch = std::make_shared<WatchedLaunch>(std::move(word));
+  std::lock_guard lock(mutex_);
+  drop_settled();
+  event_launches_.push_back(launch);
+  sync_launches_.push_back(std::move(launch));
+}
+
+// Drops launches that have ended without an error, so that a stream that nobody synchronizes does not collect
+// them. Their first error stays for synchronize().
+void CudaStream::drop_settled() {
+  const uint64_t reached = progress_->reached.load(std::memory_order_acquire);
+  const auto end = std::find_if(sync_launches_.begin(), sync_launches_.end(), [&](const auto& launch) {
+    return !launch->settled() && launch->number() > reached;
+  });
+  for (auto it = sync_launches_.begin(); it != end; ++it)
+    if (std::exception_ptr error = (*it)->settle(); sync_error_ == nullptr) sync_error_ = std::move(error);
+  sync_launches_.erase(sync_launches_.begin(), end);
+}
+
+// Returns the number of a point that is about to be recorded. An event with a larger number has all of this
+// point's work before it.
+uint64_t CudaStream::take_number() {
+  std::lock_guard lock(mutex_);
+  const uint64_t number = progress_->taken.fetch_add(1, std::memory_order_acq_rel) + 1;
+  // The kernels of a task that runs may be launched after the point.
+  if (in_task_ == 0) {
+    for (auto it = sync_launches_.rbegin(); it != sync_launches_.rend() && (*it)->number() == UINT64_MAX;
+         ++it)
+      (*it)->set_number(number);
+  }
+  return number;
+}
+
 // Returns a point after everything submitted so far; a failed point if the device is lost. If CUDA has no
 // memory for an event, waits for the stream.
-std::shared_ptr<EventPoint> CudaStream::point_here(std::exception_ptr carried) {
+std::shared_ptr<EventPoint> CudaStream::point_here(std::exception_ptr carried, WatchedLaunches launches) {
   if (std::exception_ptr error = device_.lost()) return HostPoint::reached(carried ? carried : error);
   const CudaGuard guard(device_.id());
-  // Taken before the event is recorded: an event with a larger number then has all of this point's work
-  // before it.
-  const uint64_t number = progress_->taken.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const uint64_t number = take_number();
   cudaEvent_t event = nullptr;
   try {
     event = device_.take_event();
   } catch (const CudaError& e) {
-    return point_after_waiting(e.code(), "cudaEventCreateWithFlags(&event, cudaEventDisableTiming)", carried);
+    return point_after_waiting(e.code(), "cudaEventCreateWithFlags(&event, cudaEventDisableTiming)", carried,
+                               launches);
   }
-  auto point = std::make_shared<CudaPoint>(device_, id(), progress_, number, event, carried);
+  auto point = std::make_shared<CudaPoint>(device_, id(), progress_, number, event, carried, launches);
   if (const cudaError_t code = cudaEventRecord(event, stream_); code != cudaSuccess)
-    return point_after_waiting(code, "cudaEventRecord(event, stream)", carried);
+    return point_after_waiting(code, "cudaEventRecord(event, stream)", carried, launches);
   return point;
 }
 
 // Called if no event could be recorded. Work in flight must not count as ended, so the stream is waited for.
 std::shared_ptr<EventPoint> CudaStream::point_after_waiting(cudaError_t code, const char* call,
-                                                            const std::exception_ptr& carried) {
+                                                            const std::exception_ptr& carried,
+                                                            const WatchedLaunches& launches) {
   std::exception_ptr error = device_.failed(code, call, __FILE__, __LINE__);
   if (device_.lost() != nullptr) return HostPoint::reached(carried != nullptr ? carried : error);
   if (const cudaError_t waited = cudaStreamSynchronize(stream_); waited != cudaSuccess) {
     error = device_.failed(waited, "cudaStreamSynchronize(stream)", __FILE__, __LINE__);
     return HostPoint::reached(carried != nullptr ? carried : error);
   }
-  return HostPoint::reached(carried);
+  error = settle_all(launches);
+  return HostPoint::reached(carried != nullptr ? carried : error);
 }
 
 void CudaStream::record(Event& event) {
   std::exception_ptr carried;
+  WatchedLaunches launches;
   {
     std::lock_guard lock(mutex_);
     carried = std::exchange(event_error_, nullptr);
+    launches = std::exchange(event_launches_, {});
   }
-  event.set_latest(point_here(std::move(carried)));
+  event.set_latest(point_here(std::move(carried), std::move(launches)));
 }
 
 std::shared_ptr<EventPoint> CudaStream::mark() {
@@ -169,7 +224,7 @@ std::shared_ptr<EventPoint> CudaStream::mark() {
     if (last_mark_ != nullptr && in_task_ == 0) return last_mark_;
     appended = appended_;
   }
-  std::shared_ptr<EventPoint> point = point_here(nullptr);
+  std::shared_ptr<EventPoint> point = point_here(nullptr, {});
   std::lock_guard lock(mutex_);
   if (in_task_ == 0 && appended == appended_) last_mark_ = point;
   return point;
@@ -238,7 +293,7 @@ void CudaStream::wait_for_host(std::shared_ptr<EventPoint> point) {
   }
   // The flag is reused once the stream is past the wait. If that cannot be observed, the flag is never
   // reused.
-  const std::shared_ptr<EventPoint> passed = point_here(nullptr);
+  const std::shared_ptr<EventPoint> passed = point_here(nullptr, {});
   if (dynamic_cast<const CudaPoint*>(passed.get()) == nullptr) return;
   passed->when_reached([device = &device_, flag] {
     if (device->lost() == nullptr) device->give_flag(flag);
@@ -248,14 +303,16 @@ void CudaStream::wait_for_host(std::shared_ptr<EventPoint> point) {
 void CudaStream::notify(std::function<void(std::exception_ptr)> callback) {
   MX_CHECK(callback, InvalidArgument, "[notify] expected a callback, got an empty function");
   std::exception_ptr first;
+  WatchedLaunches launches;
   {
     std::lock_guard lock(mutex_);
+    drop_settled();
     first = sync_error_;
+    launches = sync_launches_;
   }
-  std::shared_ptr<EventPoint> point = point_here(nullptr);
-  call_when_reached(point, id(), [point, first = std::move(first), callback = std::move(callback)] {
-    callback(first != nullptr ? first : point->error());
-  });
+  // The launches are known to have ended if the point is complete.
+  std::shared_ptr<EventPoint> point = point_here(first, std::move(launches));
+  call_when_reached(point, id(), [point, callback = std::move(callback)] { callback(point->error()); });
 }
 
 void CudaStream::synchronize() {
@@ -263,10 +320,17 @@ void CudaStream::synchronize() {
            "[synchronize] expected a call from outside the stream, got one from a task of the stream, which "
            "would wait for itself");
   std::exception_ptr error;
+  WatchedLaunches launches;
+  {
+    std::lock_guard lock(mutex_);
+    launches = std::exchange(sync_launches_, {});
+  }
   if (device_.lost() == nullptr) {
     const CudaGuard guard(device_.id());
     if (const cudaError_t code = cudaStreamSynchronize(stream_); code != cudaSuccess) {
       error = device_.failed(code, "cudaStreamSynchronize(stream)", __FILE__, __LINE__);
+    } else {
+      error = settle_all(launches);
     }
   }
   {

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "engine/device/cuda/cuda_device.h"
+#include "engine/device/cuda/cuda_watch.h"
+#include "engine/device/kernel_error.h"
 
 namespace mx {
 
@@ -27,15 +29,16 @@ struct CudaProgress {
 class CudaPoint final : public EventPoint, public std::enable_shared_from_this<CudaPoint> {
  public:
   /// `number` was taken from `progress` before the event was recorded. `error` is the failure of the work
-  /// before the point, if that work failed at submission.
+  /// before the point, if that work failed at submission. `launches`: whose errors the point carries.
   CudaPoint(CudaDevice& device, uint64_t stream, std::shared_ptr<CudaProgress> progress, uint64_t number,
-            cudaEvent_t event, std::exception_ptr error)
+            cudaEvent_t event, std::exception_ptr error, WatchedLaunches launches)
       : device_(device),
         stream_(stream),
         progress_(std::move(progress)),
         number_(number),
         event_(event),
-        carried_(std::move(error)) {}
+        carried_(std::move(error)),
+        launches_(std::move(launches)) {}
   ~CudaPoint() override { device_.give_event(event_); }
 
   EventStatus query() const noexcept override;
@@ -52,10 +55,11 @@ class CudaPoint final : public EventPoint, public std::enable_shared_from_this<C
   const uint64_t number_;
   const cudaEvent_t event_;
   const std::exception_ptr carried_;
+  const WatchedLaunches launches_;
   mutable std::atomic<EventStatus> status_{EventStatus::pending};  // final once it is not pending
 };
 
-class CudaStream final : public Stream {
+class CudaStream final : public Stream, public KernelErrors {
  public:
   CudaStream(CudaDevice& device, StreamKind kind);
   ~CudaStream() override;
@@ -68,11 +72,17 @@ class CudaStream final : public Stream {
   std::shared_ptr<EventPoint> mark() override;
   void notify(std::function<void(std::exception_ptr)> callback) override;
   void synchronize() override;
+  KernelError* watch(Describe describe) override;
+  /// Notes that the running task launches the kernels that have this word.
+  void launches(std::shared_ptr<WatchedWord> word);
 
  private:
-  std::shared_ptr<EventPoint> point_here(std::exception_ptr carried);
+  std::shared_ptr<EventPoint> point_here(std::exception_ptr carried, WatchedLaunches launches);
   std::shared_ptr<EventPoint> point_after_waiting(cudaError_t code, const char* call,
-                                                  const std::exception_ptr& carried);
+                                                  const std::exception_ptr& carried,
+                                                  const WatchedLaunches& launches);
+  uint64_t take_number();
+  void drop_settled();
   void enqueue_wait(std::shared_ptr<EventPoint> point);
   void wait_for_host(std::shared_ptr<EventPoint> point);
   void note_error(std::exception_ptr error);
@@ -89,6 +99,8 @@ class CudaStream final : public Stream {
   std::shared_ptr<EventPoint> last_mark_;  // reusable while nothing was appended after it
   std::exception_ptr event_error_;
   std::exception_ptr sync_error_;
+  WatchedLaunches event_launches_;  // since the last record()
+  WatchedLaunches sync_launches_;   // since the last synchronize(), and not known to have succeeded
 };
 
 }  // namespace mx

@@ -1,0 +1,31 @@
+// Errors in the values of arrays: CUDA kernels on the executor give the CPU's messages.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/cuda/bad_values.h"
+#include "tests/cuda/executor/kernel_cases.h"
+
+namespace mx::test {
+namespace {
+
+using CudaKernelErrors = KernelTest;
+
+TEST_F(CudaKernelErrors, ABadValueGivesTheMessageOfTheCpuInEveryOrderOfThreads) {
+  std::map<std::string, int> refused;
+  for_each_bad_value([&](const Operator& op, const Attrs& attrs, const std::vector<NDArray>& inputs) {
+    const std::string expected = refusal_of(op, attrs, inputs);
+    refused[op.name()] += expected.empty() ? 0 : 1;
+    if (kThreadSanitizer && refused[op.name()] > 2) return;
+    for (const ExecutorOptions& options : {ExecutorOptions{}, ExecutorOptions{ThreadOrder::reverse},
+                                           ExecutorOptions{ThreadOrder::shuffled, 1}}) {
+      executor_options() = options;
+      EXPECT_EQ(expected, refusal_of(on_host(op), attrs, inputs));
+    }
+  });
+  for (const char* name : kRefusingOperators) EXPECT_GT(refused[name], 0) << name;
+}
+
+}  // namespace
+}  // namespace mx::test
