@@ -77,12 +77,12 @@ TEST(UnfoldOp, GivesWhatPyTorchGives) {
 TEST(UnfoldOp, ProductsWithColumnsAreConvolutions) {
   const NDArray x = test::numbers({2, 3, 6, 5}, f64), weight = test::numbers({4, 3, 3, 2}, f64);
   const NDArray y = matmul(weight.reshape({4, -1}), unfold(x, {.kernel = {3, 2}, .padding = 1}));
-  const NDArray expected = convolution(x, weight, {}, {.padding = 1});
+  const NDArray expected = convolution(x, weight, {.padding = 1});
   test::expect_values(test::values(expected), y.reshape(expected.shape()), "convolution", 100);
 }
 
 TEST(UnfoldOp, TakesOneImageAndEmptySizes) {
-  const NDArray x = test::numbers({3, 4, 5});
+  const NDArray x = test::numbers({3, 4, 5}, f32);
   const NDArray columns = unfold(x, {.kernel = 2});
   EXPECT_EQ(Shape({12, 12}), columns.shape());
   EXPECT_EQ(test::content_of(unfold(x.expand_dims(0), {.kernel = 2})[0]), test::content_of(columns));
