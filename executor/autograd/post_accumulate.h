@@ -13,10 +13,9 @@
 // have been added to grad(): after the last operation of the graph that uses the leaf, not at the end of the
 // pass. It runs on the thread of the pass. Hooks run in the order in which they were added. A pass of
 // gradients() changes no grad(), so it runs none. The argument is a handle of its own to the memory and the
-// gradient of the leaf. The hook may change the values in place (in NoGrad), and set or remove the gradient.
-// Since saved values are checked, the pass fails if a later gradient of it reads a value that the hook has
-// changed; each use of a leaf comes before its hook, so that happens only if a graph is retained and used
-// again.
+// gradient of the leaf. The hook may set or remove the gradient, and change the values in place
+// (in NoGrad): no gradient of this pass reads them any more. A second pass through a retained graph that
+// reads them throws InvalidState.
 //
 // A hook must not own the array, or a parameter or an optimiser that holds it, unless it is removed: the
 // array owns the hook, so neither would be freed. Capture a reference or a weak pointer.

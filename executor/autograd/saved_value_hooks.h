@@ -2,18 +2,23 @@
 // a shorter type, compressed, on another device, or in a file.
 //
 //   {
-//     SavedValueHooks scope([](const NDArray& value) -> std::any { return value.to(bf16); },
-//                           [](const std::any& kept) { return std::any_cast<NDArray>(kept).to(f32); });
+//     SavedValueHooks scope(
+//         [](const NDArray& value) -> std::any { return value.dtype() == f32 ? value.to(bf16) : value; },
+//         [](const std::any& kept) {
+//           const NDArray value = std::any_cast<NDArray>(kept);
+//           return value.dtype() == bf16 ? value.to(f32) : value;
+//         });
 //     loss = net(x);              // calls the first function for each value that is saved
 //   }
 //   loss.backward();              // calls the second function for each value that is read
 //
-// pack() is called at the call of the operation, with an array that is not recorded. It must not change the
-// array. The graph keeps what it returns, until the backward pass has read it, or until the graph is freed.
-// unpack() is called in each backward pass that reads the value, on the thread of the pass, and returns an
-// array of the same shape, type and device. Its values need not be equal: gradients are computed from what it
-// returns. Both run without recording, without autocast, and without hooks of this kind. Of several scopes
-// the innermost counts. The scope belongs to one thread; the graph may be used by any.
+// pack() is called at the call of the operation, with an array of any type (also labels of a loss), which is
+// not recorded. It must not change the array. The graph keeps what it returns, until the backward pass has
+// read it, or until the graph is freed. unpack() is called in each backward pass that reads the value, on the
+// thread of the pass, and returns an array of the same shape, type and device. Its values need not be equal:
+// gradients are computed from what it returns. Both run without recording, without autocast, and without
+// hooks of this kind. Of several scopes the innermost counts. The scope belongs to one thread; the graph may
+// be used by any.
 //
 // Values that are kept anyway are not packed: those of leaves (parameters), unless the options ask for them,
 // inputs of checkpoint(), and views of inputs and outputs that a Function saves.
