@@ -79,7 +79,7 @@ constexpr detail::RecordList<DType, kDTypes> kUnfoldTypes = {f32, f64, f16, bf16
 
 constexpr Operator kUnfold = {
     .kernel = {"unfold", run_unfold},
-    .doc = "Windows of images as columns: (images, channels \\* elements of a window, windows).",
+    .doc = "Windows of images as columns: (images, channels * elements of a window, windows).",
     .family = "convolution",
     .inputs = {"x"},
     .attrs = &kAttrType<UnfoldAttrs>,
