@@ -60,8 +60,8 @@ Statistics own_statistics(const NDArray& x, int64_t channels) {
 /// The statistics of the elements of all processes, by the formula of Chan, Golub and LeVeque ("Algorithms
 /// for Computing the Sample Variance", 1983), which subtracts no large numbers of about the same size. Each
 /// process puts its own into its row of a table of zeros; the sum of the tables has the rows of all.
-Statistics joined(const Statistics& own, int64_t channels, const std::shared_ptr<KVStore>& store,
-                  const std::string& key) {
+Statistics joined_statistics(const Statistics& own, int64_t channels, const std::shared_ptr<KVStore>& store,
+                             const std::string& key) {
   const int64_t width = 2 * channels + 1;
   const DType type = own.mean.dtype();
   const NDArray row = concat({own.count.reshape({1}), own.mean, own.variance}, 0).reshape({1, width});
@@ -104,7 +104,7 @@ NDArray SyncBatchNorm::forward(const NDArray& x) {
     return BatchNormModule::forward(x);
   check(x);
   // The statistics are f32 also inside of an Autocast scope: none of these operators lowers a type.
-  const Statistics all = joined(own_statistics(x, channels_), channels_, store_, key_);
+  const Statistics all = joined_statistics(own_statistics(x, channels_), channels_, store_, key_);
   if (tracks) {
     const NoGrad pause;
     // Without elements, nothing changes: the factors are 0.

@@ -34,7 +34,7 @@ struct AutocastState {
 
 namespace {
 
-bool converts(DType type) { return type == DType::f32 || type == DType::f16 || type == DType::bf16; }
+bool autocast_converts(DType type) { return type == DType::f32 || type == DType::f16 || type == DType::bf16; }
 
 // Returns the conversion of an array with requires_grad_(). One that was made in NoGrad is used only while
 // the thread does not record, since it has no graph. One that was made while a segment was recorded is used
@@ -54,7 +54,7 @@ NDArray cached_cast(AutocastState& state, const NDArray& array, std::source_loca
 }
 
 NDArray lowered(AutocastState& state, const NDArray& array, std::source_location where) {
-  if (!converts(array.dtype()) || array.dtype() == state.dtype) return array;
+  if (!autocast_converts(array.dtype()) || array.dtype() == state.dtype) return array;
   if (state.cache_casts && trains(array)) return cached_cast(state, array, where);
   return array.to(state.dtype, where);
 }
@@ -95,14 +95,15 @@ void autocast_inputs(const Operator& op, std::vector<NDArray>& inputs, std::sour
       return;
     case AutocastRule::single:
       for (NDArray& input : inputs)
-        if (converts(input.dtype())) input = input.to(DType::f32, where);
+        if (autocast_converts(input.dtype())) input = input.to(DType::f32, where);
       return;
     case AutocastRule::widest: {
       std::optional<DType> widest;
       for (const NDArray& input : inputs)
-        if (converts(input.dtype())) widest = widest ? promote(*widest, input.dtype()) : input.dtype();
+        if (autocast_converts(input.dtype()))
+          widest = widest ? promote(*widest, input.dtype()) : input.dtype();
       for (NDArray& input : inputs)
-        if (converts(input.dtype())) input = input.to(*widest, where);
+        if (autocast_converts(input.dtype())) input = input.to(*widest, where);
       return;
     }
   }

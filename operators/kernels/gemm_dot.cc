@@ -13,7 +13,7 @@
 namespace mx::kernels {
 namespace {
 
-constexpr int64_t kDotRows = 14;
+constexpr int64_t kDotTileRows = 14;
 constexpr int64_t kDotLanes = kDotCols / 2;
 
 uint32_t dot_pair(uint16_t first, uint16_t second) {
@@ -90,11 +90,12 @@ template <int kRows, int kVectors>
 
 using DotTile = void (*)(const uint32_t*, const uint32_t*, int64_t, float*, int64_t, bool);
 template <int kVectors, size_t... kIndex>
-constexpr std::array<DotTile, kDotRows> dot_tiles(std::index_sequence<kIndex...>) {
+constexpr std::array<DotTile, kDotTileRows> dot_tiles(std::index_sequence<kIndex...>) {
   return {&dot_tile<static_cast<int>(kIndex) + 1, kVectors>...};
 }
-constexpr std::array<DotTile, kDotRows> kDotTiles[2] = {dot_tiles<1>(std::make_index_sequence<kDotRows>()),
-                                                        dot_tiles<2>(std::make_index_sequence<kDotRows>())};
+constexpr std::array<DotTile, kDotTileRows> kDotTiles[2] = {
+    dot_tiles<1>(std::make_index_sequence<kDotTileRows>()),
+    dot_tiles<2>(std::make_index_sequence<kDotTileRows>())};
 
 }  // namespace
 
@@ -107,7 +108,7 @@ constexpr std::array<DotTile, kDotRows> kDotTiles[2] = {dot_tiles<1>(std::make_i
   for (int64_t j = 0; j < d.cols; j += kDotCols)
     pack_dot_b(b_room + j / kDotCols * sliver, b + j * d.b_cs, d.b_rs, d.b_cs, std::min(kDotCols, d.cols - j),
                d.k);
-  const int64_t count = (d.rows + kDotRows - 1) / kDotRows;
+  const int64_t count = (d.rows + kDotTileRows - 1) / kDotTileRows;
   for (int64_t s = 0; s < count; ++s) {
     const int64_t i = d.rows * s / count, height = d.rows * (s + 1) / count - i;
     pack_dot_a(a_room, a + i * d.a_rs, d.a_rs, d.a_cs, height, d.k);

@@ -60,7 +60,7 @@ void unfold_of(const Tensor& columns, const Tensor& x, const UnfoldAxes& axes) {
 }
 
 template <class T>
-void fold_of(const KernelArgs& args, const Tensor& y, const Tensor& columns, const UnfoldAxes& axes) {
+void sum_windows_of(const KernelArgs& args, const Tensor& y, const Tensor& columns, const UnfoldAxes& axes) {
   using C = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const UnfoldAxis &height = axes[0], &width = axes[1];
   const int64_t channels = y.shape[1];
@@ -109,13 +109,13 @@ void unfold(const Tensor& columns, const Tensor& x, const UnfoldAxes& axes) {
 void fold(const KernelArgs& args, const Tensor& y, const Tensor& columns, const UnfoldAxes& axes) {
   if (y.shape.numel() == 0) return;
   if (y.dtype == f64)
-    fold_of<double>(args, y, columns, axes);
+    sum_windows_of<double>(args, y, columns, axes);
   else if (y.dtype == f32)
-    fold_of<float>(args, y, columns, axes);
+    sum_windows_of<float>(args, y, columns, axes);
   else if (y.dtype == f16)
-    fold_of<float16>(args, y, columns, axes);
+    sum_windows_of<float16>(args, y, columns, axes);
   else
-    fold_of<bfloat16>(args, y, columns, axes);
+    sum_windows_of<bfloat16>(args, y, columns, axes);
 }
 
 }  // namespace mx::kernels

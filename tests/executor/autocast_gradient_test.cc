@@ -24,7 +24,7 @@ NDArray some_f32(const Shape& shape, uint64_t seed) { return (test::some(shape, 
 std::vector<double> doubles(const NDArray& a) { return a.to(f64).to_vector<double>(); }
 
 /// The largest difference, as a fraction of the largest expected value.
-double difference(const NDArray& expected, const NDArray& got) {
+double gradient_distance(const NDArray& expected, const NDArray& got) {
   return max(abs(expected.to(f64) - got.to(f64))).item<double>() / max(abs(expected.to(f64))).item<double>();
 }
 
@@ -46,7 +46,7 @@ TEST(AutocastGradient, ArrivesInTheTypeOfTheParameterAndNearThatOfF32) {
     for (size_t i = 0; i < 2; ++i) {
       const NDArray g = i == 0 ? w.grad() : b.grad();
       EXPECT_EQ(f32, g.dtype());
-      EXPECT_LT(difference(exact[i], g), tolerance) << type;
+      EXPECT_LT(gradient_distance(exact[i], g), tolerance) << type;
       EXPECT_NE(doubles(exact[i]), doubles(g)) << "nothing was computed in the lower type";
     }
     sum(matmul(x.to(f64), y.transpose())).backward();
@@ -80,7 +80,7 @@ TEST(AutocastGradient, OfGradientsAreNearThoseOfF32) {
   const List found = gradients({penalty()}, {w, b});
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(f32, found[i].dtype());
-    EXPECT_LT(difference(exact[i], found[i]), 0.1);
+    EXPECT_LT(gradient_distance(exact[i], found[i]), 0.1);
   }
   const NDArray v = hvp([&](const NDArray& a) { return small_loss(x, a, b); }, w, ones({5, 3}));
   EXPECT_EQ(f32, v.dtype());

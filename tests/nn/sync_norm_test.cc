@@ -63,7 +63,7 @@ NormOutcome run_norm(Layer& layer, const Shape& shape, int64_t begin, int64_t en
   return out;
 }
 
-void append(Numbers& all, const Numbers& part) { all.insert(all.end(), part.begin(), part.end()); }
+void append_numbers(Numbers& all, const Numbers& part) { all.insert(all.end(), part.begin(), part.end()); }
 
 void compare_with_joined(const std::vector<int64_t>& parts, Shape shape, std::optional<double> momentum,
                          DType type, double tolerance) {
@@ -85,9 +85,9 @@ void compare_with_joined(const std::vector<int64_t>& parts, Shape shape, std::op
   for (const std::string& error : errors) EXPECT_EQ("", error);
   Numbers y, dx, second, dweight(kChannels), dbias(kChannels);
   for (const NormOutcome& part : found) {
-    append(y, part.y);
-    append(dx, part.dx);
-    append(second, part.second);
+    append_numbers(y, part.y);
+    append_numbers(dx, part.dx);
+    append_numbers(second, part.second);
     for (size_t c = 0; c < kChannels && !part.dweight.empty(); ++c) {
       dweight[c] += part.dweight[c];
       dbias[c] += part.dbias[c];
