@@ -20,8 +20,8 @@ std::vector<Sample> samples_unfold() {
 std::vector<Sample> samples_fold() {
   return {
       {{unfold_numbers({2, 12, 12})}, FoldAttrs{.size = {4, 5}, .kernel = 2}, "kernel=2"},
-      {{unfold_numbers({2, 18, 8})},
-       FoldAttrs{.size = {4, 5}, .kernel = {3, 2}, .padding = {1, 0}, .stride = {2, 1}},
+      {{unfold_numbers({2, 18, 9})},
+       FoldAttrs{.size = {5, 4}, .kernel = {3, 2}, .padding = {1, 0}, .stride = {2, 1}},
        "padding, stride"},
       {{unfold_numbers({8, 12, 2}).transpose()},
        FoldAttrs{.size = {4, 5}, .kernel = {1, 2}, .dilation = {1, 3}, .padding = {0, 1}, .stride = {2, 1}},
