@@ -25,5 +25,7 @@
 #include "nn/recurrent.h"
 #include "nn/resize_layers.h"
 #include "nn/shape_layers.h"
+#include "nn/sync_norm.h"
 #include "nn/trainer.h"
 #include "nn/transformer.h"
+#include "nn/unfold.h"

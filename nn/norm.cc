@@ -3,6 +3,7 @@
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "nn/detail/call_site.h"
+#include "nn/sync_norm.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/reduce.h"
@@ -62,9 +63,16 @@ BatchNormModule<Self, kLeastRank, kMostRank>::BatchNormModule(IntArg channels,
 }
 
 template <class Self, int kLeastRank, int kMostRank>
+void BatchNormModule<Self, kLeastRank, kMostRank>::check(const NDArray& x) const {
+  constexpr const char* kRanks = kLeastRank == kMostRank ? (kMostRank == 4 ? "4" : "5")
+                                 : kMostRank == 3        ? "2 or 3"
+                                                         : "2 to 5";
+  check_input(this->type_name(), x, x.rank() >= kLeastRank && x.rank() <= kMostRank, kRanks, channels_, 1);
+}
+
+template <class Self, int kLeastRank, int kMostRank>
 NDArray BatchNormModule<Self, kLeastRank, kMostRank>::forward(const NDArray& x) {
-  check_input(this->type_name(), x, x.rank() >= kLeastRank && x.rank() <= kMostRank,
-              kLeastRank == kMostRank ? (kMostRank == 4 ? "4" : "5") : "2 or 3", channels_, 1);
+  check(x);
   const Arg input = detail::at_call(x);
   const bool tracks = running_mean.defined(), trains = this->train_mode();
   if (tracks && !trains)
@@ -92,6 +100,7 @@ std::string BatchNormModule<Self, kLeastRank, kMostRank>::extra() const {
 template class BatchNormModule<BatchNorm1d, 2, 3>;
 template class BatchNormModule<BatchNorm2d, 4, 4>;
 template class BatchNormModule<BatchNorm3d, 5, 5>;
+template class BatchNormModule<SyncBatchNorm, 2, 5>;
 
 template <class Self, int kRank>
 InstanceNormModule<Self, kRank>::InstanceNormModule(IntArg channels, const InstanceNormOptions& options)

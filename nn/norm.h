@@ -49,7 +49,10 @@ class BatchNormModule : public ModuleOf<Self> {
   Parameter weight, bias;                                    ///< not defined() if affine is false
   Parameter running_mean, running_var, num_batches_tracked;  ///< only if track_running_stats is set
 
- private:
+ protected:
+  /// Throws InvalidArgument for an input of another rank or number of channels.
+  void check(const NDArray& x) const;
+
   int64_t channels_;
   double eps_;
   std::optional<double> momentum_;

@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
 #include "ndarray/detail/describe.h"
+#include "operators/autocast.h"
 
 namespace mx {
 
@@ -159,8 +160,22 @@ bool call_symbolic(const Operator& op, const Attrs& attrs, std::span<const NDArr
   return hooks.symbolic != nullptr && hooks.symbolic(op, attrs, inputs, outputs, where);
 }
 
+// Calls an operator inside an Autocast scope: with inputs converted by its rule. What the call itself runs,
+// such as compose(), is not converted again.
+std::vector<NDArray> call_autocast(const Operator& op, const Attrs& attrs, std::vector<NDArray> inputs,
+                                   std::source_location where) {
+  detail::autocast_inputs(op, inputs, where);
+  const detail::AutocastPause pause;
+  return call(op, attrs, inputs, where);
+}
+
 NDArray call_one(const Operator& op, const Attrs& attrs, std::span<const NDArray* const> inputs,
                  std::source_location where) {
+  if (detail::autocast_state != nullptr) [[unlikely]] {
+    std::vector<NDArray> copies;
+    for (const NDArray* input : inputs) copies.push_back(*input);
+    return call_autocast(op, attrs, std::move(copies), where).at(0);
+  }
   ArrayImpl* arrays[3];
   bool plain = true;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -223,6 +238,8 @@ NDArray call(const Operator& op, const Attrs& attrs, const Arg& a, const NDArray
 
 std::vector<NDArray> call(const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                           std::source_location where) {
+  if (detail::autocast_state != nullptr) [[unlikely]]
+    return call_autocast(op, attrs, {inputs.begin(), inputs.end()}, where);
   if (op.compose != nullptr) return call_composed(op, attrs, inputs, where);
   Arrays arrays(inputs);
   const bool plain =
@@ -237,6 +254,7 @@ std::vector<NDArray> call(const Operator& op, const Attrs& attrs, std::span<cons
 
 void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
                std::source_location where) {
+  const detail::AutocastPause pause;
   ArrayImpl& target = out.impl();
   detail::check_target(target, op.name());
   Arrays held(inputs);

@@ -3,6 +3,7 @@
 
 #include "operators/arrange.h"
 #include "operators/attention.h"
+#include "operators/autocast.h"
 #include "operators/cast.h"
 #include "operators/compare.h"
 #include "operators/convolution.h"
@@ -43,3 +44,4 @@
 #include "operators/sparse_csr.h"
 #include "operators/special.h"
 #include "operators/statistics.h"
+#include "operators/unfold.h"

@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/hooks.h"
 #include "ndarray/io/tensor_record.h"
 #include "ndarray/priority.h"
+#include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
+#include "operators/row_sparse.h"
 #include "optim/detail/gradient_factor.h"
 #include "optim/detail/problems.h"
 
@@ -247,6 +250,30 @@ void Optimizer::check_gradients(const std::vector<NDArray>& gradients, std::sour
   problems.raise(where);
 }
 
+void Optimizer::unscale(std::source_location where) {
+  MX_CHECK(loss_scale_.has_value(), InvalidState, "[", name_,
+           "] expected an optimiser with a loss scale for unscale(), got one without (called at ",
+           where.file_name(), ':', where.line(), ')');
+  MX_CHECK(!unscaled_, InvalidState, "[", name_,
+           "] expected one call of unscale() for each step, got another one (called at ", where.file_name(),
+           ':', where.line(), ')');
+  const NoGrad pause;
+  const NDArray scale = loss_scale_->value();
+  for (const NDArray& p : parameters_) {
+    const NDArray g = p.grad();
+    if (!g.defined()) continue;
+    const NDArray divisor = scale.to(p.context()).to(g.dtype() == f64 ? f64 : f32);
+    if (const std::optional<RowSparse> rows = row_sparse(g)) {
+      p.set_grad(
+          mx::detail::make_row_sparse({rows->rows, (rows->values / divisor).to(g.dtype())}, p.shape()[0]));
+    } else {
+      NDArray target = g.detach();
+      target.copy_from(target / divisor, where);
+    }
+  }
+  unscaled_ = true;
+}
+
 void Optimizer::step(std::source_location where) {
   std::vector<NDArray> gradients;
   gradients.reserve(parameters_.size());
@@ -265,8 +292,9 @@ void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location
   const NoGrad pause;
   follow(where);
   check_gradients(gradients, where);
-  const detail::GradientFactor factor = detail::gradient_factor(with_rows_only(gradients), max_norm_,
-                                                                loss_scale_ ? &*loss_scale_ : nullptr, where);
+  const detail::GradientFactor factor =
+      detail::gradient_factor(with_rows_only(gradients), max_norm_, loss_scale_ ? &*loss_scale_ : nullptr,
+                              std::exchange(unscaled_, false), where);
   norm_ = factor.norm;
   for (size_t part = 0; part <= part_priorities_.size(); ++part) {
     const PriorityScope priority(part > 0 ? part_priorities_[part - 1] : mx::detail::launch_priority);

@@ -122,6 +122,13 @@ class Optimizer {
   /// before it clips them. Without a value, gradients are those of the loss itself.
   void set_loss_scale(std::optional<LossScale> scale) { loss_scale_ = std::move(scale); }
   const std::optional<LossScale>& loss_scale() const { return loss_scale_; }
+  /// Divides the gradients by the loss scale now instead of in the next step(), for code that reads or clips
+  /// them in between, as GradScaler.unscale_() of torch. The next step() still skips gradients that are not
+  /// finite. Throws InvalidState without a loss scale, and if it was called since the last step. Not for the
+  /// optimiser of a trainer, which reads gradients of all replicas.
+  ///
+  ///   scale(loss).backward();  opt.unscale();  optim::clip_grad_value(net.parameters(), 0.5);  opt.step();
+  void unscale(std::source_location where = std::source_location::current());
   /// Returns the 2-norm of all gradients together in the last step, before clipping; rank 0. Returns an empty
   /// handle if neither `max_norm` nor a dynamic loss scale needed it.
   const NDArray& gradient_norm() const { return norm_; }
@@ -223,6 +230,7 @@ class Optimizer {
   std::vector<int> part_priorities_;  // by the index of the part
   mutable Layout layout_;             // follow() updates it if parameters have moved
   std::optional<LossScale> loss_scale_;
+  bool unscaled_ = false;  // the gradients of the next step are divided by the scale
   NDArray norm_;
 };
 

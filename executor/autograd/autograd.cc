@@ -64,13 +64,31 @@ HookHandle hook_add_hook(const NDArray& array, GradHook hook) {
   return edge.node->attach({.output = edge.output, .hook = std::move(hook)});
 }
 
+// The node of a copy, possibly to another type or device. It saves no values, so any number of backward
+// passes may go through it: an Autocast scope uses one conversion of a parameter in all of them.
+class CopyNode final : public detail::Node {
+ public:
+  CopyNode(Edge source, DType dtype, Context context)
+      : source_(std::move(source)), dtype_(dtype), context_(context) {
+    set_order();
+  }
+  const char* name() const override { return "copy"; }
+  std::span<const Edge> edges() const override { return {&source_, 1}; }
+  void back(const detail::Step& step) override {
+    if (step.wanted[0] != 0) step.results[0] = step.heads[0].to(dtype_).to(context_);
+  }
+  bool returns_fresh_arrays() const override { return true; }
+
+ private:
+  const Edge source_;
+  const DType dtype_;
+  const Context context_;
+};
+
 void hook_copied(ArrayImpl& source, ArrayImpl& copy) {
   if (!is_floating(copy.dtype)) return;
-  const DType dtype = source.dtype;
-  const Context context = source.context();
-  detail::record_function("copy", NDArray(detail::Ref<ArrayImpl>(&source)),
-                          NDArray(detail::Ref<ArrayImpl>(&copy)),
-                          [dtype, context](const NDArray& head) { return head.to(dtype).to(context); });
+  detail::set_edge(copy, detail::make_node<CopyNode>(detail::edge_of(source), source.dtype, source.context()),
+                   0);
 }
 
 void hook_backward(const NDArray& array, const NDArray& head, const BackwardOptions& options) {

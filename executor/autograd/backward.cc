@@ -8,6 +8,7 @@
 #include "engine/base/check.h"
 #include "executor/autograd/grad_cell.h"
 #include "ndarray/grad_mode.h"
+#include "operators/autocast.h"
 #include "operators/elementwise_binary.h"
 
 namespace mx::detail {
@@ -131,15 +132,38 @@ class Pass {
     }
   }
 
+  /// Counts the uses of leaves with hooks that run after their gradients were updated. When the pass has
+  /// visited all nodes that use such a leaf, it visits the leaf at once instead of at its end, so that the
+  /// hook may free the gradient. Call it before the first add(). Not recursive, since chains may be long.
+  void count_uses(std::span<const NDArray> outputs) {
+    if (targets_ != nullptr || !Node::any_post_hooked()) return;
+    std::unordered_set<const Node*> seen;
+    std::vector<Node*> path;
+    const auto enter = [&](Node* node) {
+      if (node->leaf() && node->post_hooked()) ++uses_left_[node];
+      if (seen.insert(node).second) path.push_back(node);
+    };
+    for (const NDArray& output : outputs)
+      if (const Edge edge = edge_of(output.impl()); edge && !edge.node->leaf()) enter(edge.node.get());
+    while (!path.empty()) {
+      Node* const node = path.back();
+      path.pop_back();
+      for (const Edge& edge : node->edges())
+        if (edge) enter(edge.node.get());
+    }
+  }
+
   void run() {
     while (!queue_.empty()) {
-      const size_t place = queue_.top().place;
+      const auto [order, arrival, place] = queue_.top();
       queue_.pop();
+      if (!pending_[place].node || pending_[place].arrival != arrival) continue;  // a leaf visited earlier
       Pending p = std::move(pending_[place]);
       pending_[place] = {};
       forget(p);
       free_.push_back(place);
       visit(p);
+      if (!uses_left_.empty()) used(*p.node);
     }
   }
 
@@ -148,6 +172,7 @@ class Pass {
     Ref<Node> node;
     Head head;                // if the node has a single output
     std::vector<Head> heads;  // if it has several
+    uint64_t arrival = 0;     // of its entry in the queue
   };
   struct Entry {
     uint64_t order;
@@ -183,8 +208,29 @@ class Pass {
     }
     pending_[place].node = node;
     if (node->outputs() > 1) pending_[place].heads.resize(node->outputs());
+    pending_[place].arrival = arrivals_;
     queue_.push({node->order(), arrivals_++, place});
     return pending_[place];
+  }
+  // Counts the uses of leaves by a node that was visited. A leaf that no other node will use goes to the top
+  // of the queue; its old entry there is passed over later.
+  void used(const Node& node) {
+    for (const Edge& edge : node.edges()) {
+      const auto left = edge ? uses_left_.find(edge.node.get()) : uses_left_.end();
+      if (left == uses_left_.end() || --left->second != 0) continue;
+      const size_t place = place_of(*edge.node);
+      if (place == kNoPlace) continue;
+      Pending& p = pending_[place];
+      p.arrival = arrivals_;
+      queue_.push({UINT64_MAX, arrivals_++, place});
+    }
+  }
+  static constexpr size_t kNoPlace = SIZE_MAX;
+  // Returns the place of the entry of a node in this pass, or kNoPlace if it has none.
+  size_t place_of(const Node& node) const {
+    if (node.pass.load(std::memory_order_relaxed) == this) return node.place_in_pass;
+    const auto known = elsewhere_.find(&node);
+    return known == elsewhere_.end() ? kNoPlace : known->second;
   }
   void forget(Pending& p) {
     if (p.node->pass.load(std::memory_order_relaxed) == this) {
@@ -209,7 +255,9 @@ class Pass {
     if (targets_ != nullptr) targets_->take(node, heads);
     if (node.leaf()) {
       const auto cell = targets_ == nullptr ? static_cast<Leaf&>(node).cell() : nullptr;
-      if (cell != nullptr) cell->accumulate(std::move(heads[0].array), heads[0].own);
+      if (cell == nullptr) return;
+      cell->accumulate(std::move(heads[0].array), heads[0].own);
+      if (node.post_hooked()) node.call_post_hooks(cell);
       return;
     }
     const std::span<const Edge> edges = node.edges();
@@ -250,7 +298,9 @@ class Pass {
   std::vector<size_t> free_;
   std::priority_queue<Entry> queue_;
   std::unordered_map<const Node*, size_t> elsewhere_;  // entries of nodes whose slot belonged to another pass
+  std::unordered_map<const Node*, size_t> uses_left_;  // of leaves: nodes that the pass has not visited
   uint64_t arrivals_ = 0;
+  const AutocastPause pause_;  // gradients have the types of the operations of which they are the gradients
 };
 
 // The head gradient of an output: the given one, or a one for an output of one element.
@@ -290,6 +340,7 @@ void go_back(std::span<const NDArray> outputs, std::span<const NDArray> heads,
              const BackwardOptions& options) {
   RecordingScope scope(options.create_graph);
   Pass pass(options, nullptr);
+  pass.count_uses(outputs);
   start(pass, outputs, heads, "backward");
   pass.run();
 }

@@ -12,7 +12,9 @@
 #include "engine/base/check.h"
 #include "executor/autograd/backward.h"
 #include "executor/autograd/function_node.h"
+#include "executor/autograd/saved_value_hooks.h"
 #include "ndarray/grad_mode.h"
+#include "operators/autocast.h"
 #include "operators/random.h"
 
 namespace mx {
@@ -120,8 +122,11 @@ bool same_edges(const std::vector<Edge>& a, const std::vector<Edge>& b) {
 
 /// Runs the function, recording. `edges` are those to which the inputs' gradients flow; an edge without a
 /// node stands for an input that is not recorded. Without `connect`, recorded inputs begin the graph.
-Run run_function(const CheckpointFunction& f, std::span<const Ref<ArrayImpl>> inputs,
-                 std::span<const Edge> edges, bool connect) {
+///
+/// The cache of an Autocast scope outside of the call is not used: its conversions of parameters would be
+/// part of the frontier in one run, but not in the other.
+Run run_function(const CheckpointFunction& f, const AutocastSetting& setting,
+                 std::span<const Ref<ArrayImpl>> inputs, std::span<const Edge> edges, bool connect) {
   Run run;
   std::vector<NDArray> arguments;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -136,6 +141,7 @@ Run run_function(const CheckpointFunction& f, std::span<const Ref<ArrayImpl>> in
   }
   const EnableGrad on;
   const NodeScope scope;
+  const AutocastSetting::Scope autocast(setting);
   run.outputs = f(arguments);
   run.scope = scope.id();
   for (size_t i = 0; i < run.outputs.size(); ++i)
@@ -162,7 +168,8 @@ class CheckpointCall {
     std::vector<NDArray> outputs;
     std::vector<Edge> edges = call->input_edges_;
     {
-      const Run run = run_function(call->f_, call->arrays(), call->input_edges_, false);
+      const SavedValueScope no_hooks(nullptr);  // what the nodes of this run save is dropped at once
+      const Run run = run_function(call->f_, call->autocast_, call->arrays(), call->input_edges_, false);
       call->frontier_ = run.frontier;
       for (const Edge& edge : run.frontier)
         call->leaf_versions_.push_back(edge.node->leaf() ? static_cast<Leaf&>(*edge.node).version() : 0);
@@ -230,7 +237,7 @@ class CheckpointCall {
     const EarlierMode mode(mode_);
     std::optional<Rewound> rewound;
     if (random_) rewound.emplace(*random_);
-    const Run run = run_function(f_, arrays(), input_edges_, step.recorded);
+    const Run run = run_function(f_, autocast_, arrays(), input_edges_, step.recorded);
     rewound.reset();
     MX_CHECK(run.outputs.size() == step.heads.size() && same_edges(run.frontier, frontier_), InvalidState,
              "[checkpoint] expected the function to use the same recorded arrays in the backward pass as at "
@@ -260,6 +267,7 @@ class CheckpointCall {
 
   const CheckpointFunction f_;
   const std::optional<bool> mode_;
+  const AutocastSetting autocast_;
   std::vector<SavedValue> inputs_;
   std::vector<Edge> input_edges_, frontier_;
   std::vector<uint32_t> leaf_versions_;  // one per edge of the frontier

@@ -2,6 +2,7 @@
 #include "engine/base/check.h"
 #include "executor/autograd/autograd.h"
 #include "executor/autograd/function_node.h"
+#include "executor/autograd/saved_value_hooks.h"
 #include "ndarray/grad_mode.h"
 
 namespace mx {
@@ -33,7 +34,8 @@ class FunctionCall {
     SavedValue value;
     Origin origin;
     size_t index;
-    Ref<ArrayImpl> whole;  // if the value is a view of an input or output: that array
+    Ref<ArrayImpl> whole{};  // if the value is a view of an input or output: that array
+    PackedValue packed{};    // if SavedValueHooks keep it; then `value` has only its shape and type
   };
   struct Type {
     Shape shape;
@@ -89,7 +91,7 @@ void FunctionCall::keep_values(std::span<const NDArray> inputs, std::span<const 
   for (const NDArray& array : values) {
     const ArrayImpl& impl = array.impl();
     const ArrayImpl& root = impl.root();
-    Saved saved{SavedValue(impl), Origin::other, 0, nullptr};
+    Saved saved{SavedValue(impl), Origin::other, 0};
     const auto look_in = [&](std::span<const NDArray> arrays, Origin origin) {
       for (size_t i = 0; i < arrays.size() && saved.origin == Origin::other; ++i) {
         const ArrayImpl& candidate = arrays[i].impl();
@@ -101,16 +103,25 @@ void FunctionCall::keep_values(std::span<const NDArray> inputs, std::span<const 
     };
     look_in(inputs, Origin::input);
     look_in(returned, Origin::output);
+    if (!saved.whole && packs(impl)) {
+      const size_t i = saved_.size();
+      saved.packed = PackedValue(impl, [i] { return concat("value ", i, " that [Function] saved"); });
+      saved.value.array = shape_of(impl);
+    }
     saved_.push_back(std::move(saved));
   }
 }
 
 NDArray FunctionCall::value(size_t i, const Step& step) const {
   const Saved& saved = saved_[i];
-  const ArrayImpl& array = *saved.value.array;
-  if (const uint32_t changes = saved.value.changes(array); changes != 0)
+  const NDArray read =
+      saved.packed ? saved.packed.unpack(*saved.value.array,
+                                         [i] { return concat("value ", i, " that [Function] saved"); })
+                   : NDArray(saved.value.array);
+  const ArrayImpl& array = read.impl();
+  if (const uint32_t changes = saved.packed ? 0 : saved.value.changes(array); changes != 0)
     throw_changed(array, changes, concat("value ", i, " that [Function] saved"), "forward() returned");
-  if (!step.recorded || !is_floating(array.dtype)) return NDArray(saved.value.array);
+  if (!step.recorded || !is_floating(array.dtype)) return read;
   MX_CHECK(
       saved.origin != Origin::other, InvalidState, "[Function] expected value ", i,
       " that forward() saved to be an input, an output or a view of one, because second derivatives are "

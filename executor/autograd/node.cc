@@ -64,6 +64,10 @@ HookHandle Node::attach(Attachment attachment) {
   }
   std::lock_guard lock(attachments_->mutex);
   const uint64_t id = attachment.id = attachments_->next_id++;
+  if (attachment.post) {
+    has_post_hooks_.store(true, std::memory_order_release);
+    any_post_hooks_.store(true, std::memory_order_release);
+  }
   attachments_->list.push_back(std::move(attachment));
   has_attachments_.store(true, std::memory_order_release);
   return HookHandle([id, all = std::weak_ptr<Attachments>(attachments_)] {
@@ -71,11 +75,13 @@ HookHandle Node::attach(Attachment attachment) {
     if (attachments == nullptr) return;
     // Destroyed after the lock is released: the destructor of a hook may run any code.
     GradHook gone;
+    PostHook gone_post;
     std::lock_guard list_lock(attachments->mutex);
     std::vector<Attachment>& list = attachments->list;
     const auto it = std::ranges::find(list, id, &Attachment::id);
     if (it == list.end()) return;
     gone = std::move(it->hook);
+    gone_post = std::move(it->post);
     list.erase(it);
   });
 }
@@ -102,6 +108,16 @@ NDArray Node::apply_attachments(uint32_t output, NDArray head, bool& touched) {
   }
   for (const std::shared_ptr<GradCell>& cell : cells) cell->accumulate(head, false);
   return head;
+}
+
+void Node::call_post_hooks(const std::shared_ptr<GradCell>& cell) {
+  std::vector<PostHook> hooks;
+  {
+    std::lock_guard lock(attachments_->mutex);
+    for (const Attachment& a : attachments_->list)
+      if (a.post) hooks.push_back(a.post);
+  }
+  for (const PostHook& hook : hooks) hook(Ref<Node>(this), cell);
 }
 
 void set_edge(ArrayImpl& array, Ref<Node> node, uint32_t output) {

@@ -15,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -73,11 +74,14 @@ class Node : public ArrayExtension {
   /// earlier nodes of the same thread.
   uint64_t order() const { return order_; }
 
+  /// Called after the gradient of a leaf was updated (post_accumulate.h).
+  using PostHook = std::function<void(const Ref<Node>& leaf, const std::shared_ptr<GradCell>& cell)>;
   /// Something that a user attached to an output: a hook, or a cell that keeps the gradient (retain_grad()).
   struct Attachment {
     uint32_t output;
     std::weak_ptr<GradCell> cell{};
     GradHook hook{};
+    PostHook post{};
     uint64_t id = 0;
   };
   HookHandle attach(Attachment attachment);
@@ -85,6 +89,12 @@ class Node : public ArrayExtension {
   /// gradient with which the pass continues. Sets `touched` if a hook has received the gradient: the hook may
   /// have kept it.
   NDArray apply_attachments(uint32_t output, NDArray head, bool& touched);
+  /// Calls the hooks of a leaf whose gradient was updated, in order.
+  void call_post_hooks(const std::shared_ptr<GradCell>& cell);
+  /// Returns true if the node has had such a hook.
+  bool post_hooked() const { return has_post_hooks_.load(std::memory_order_acquire); }
+  /// Returns true if any node of the process has had one.
+  static bool any_post_hooked() { return any_post_hooks_.load(std::memory_order_acquire); }
   bool attached() const { return has_attachments_.load(std::memory_order_acquire); }
 
   /// The backward pass that stores its gradient for this node at index `place_in_pass`. Other passes that
@@ -112,6 +122,8 @@ class Node : public ArrayExtension {
   uint64_t order_ = 0;
   uint64_t scope_;
   std::atomic<bool> has_attachments_{false};
+  std::atomic<bool> has_post_hooks_{false};
+  static inline constinit std::atomic<bool> any_post_hooks_{false};
   std::shared_ptr<Attachments> attachments_;
   Node* next_to_free_ = nullptr;
   friend class Freeing;

@@ -61,8 +61,7 @@ OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<Arr
   for (size_t i = 0; i < inputs_; ++i) {
     const ArrayImpl& input = *inputs[i];
     if (saves_input(uses, i)) {
-      saved_[i] = SavedValue(input);
-      saves_values_ = true;
+      save(i, input);
     } else if (outputs_ != 1 || input.dtype != first.dtype || !(input.shape == first.shape)) {
       saved_[i].array = shape_of(input);
     }
@@ -70,24 +69,39 @@ OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<Arr
   for (size_t i = 0; i < outputs_; ++i) {
     const ArrayImpl& output = *outputs[i];
     if (has_bit(uses.outputs, i)) {
-      saved_[inputs_ + i] = SavedValue(output);
-      saves_values_ = true;
+      save(inputs_ + i, output);
     } else if (outputs_ != 1) {
       saved_[inputs_ + i].array = shape_of(output);
     }
   }
 }
 
-// Copies what was saved to `values`. Without `keep` the values themselves are moved there, so that no other
-// call can get them; shapes and types stay, since the gradient of a node without values may be computed
-// again.
-void OperatorNode::get_saved(const GradientUses& uses, bool keep, NDArray* values) {
+void OperatorNode::save(size_t i, const ArrayImpl& value) {
+  saves_values_ = true;
+  if (!packs(value)) {
+    saved_[i] = SavedValue(value);
+    return;
+  }
+  if (more_ == nullptr) more_ = std::make_unique<More>();
+  more_->packed.resize(inputs_ + outputs_);
+  more_->packed[i] = PackedValue(value, [&] { return concat(name_of(i), ", ", place_of_call()); });
+  saved_[i].array = shape_of(value);
+}
+
+// Copies what was saved to `values` and `packed`. Without `keep` the values themselves are moved there, so
+// that no other call can get them; shapes and types stay, since the gradient of a node without values may be
+// computed again.
+void OperatorNode::get_saved(const GradientUses& uses, bool keep, NDArray* values,
+                             std::vector<PackedValue>& packed) {
   const size_t n = inputs_ + outputs_;
   const auto get_all = [&](bool move) {
     for (size_t i = 0; i < n; ++i) {
       if (!saved_[i].array) continue;
       values[i] = move && saves(uses, i) ? NDArray(std::move(saved_[i].array)) : NDArray(saved_[i].array);
     }
+    if (more_ == nullptr || more_->packed.empty()) return;
+    packed = more_->packed;
+    if (move) more_->packed.clear();
   };
   if (!saves_values_) return get_all(false);
   const FlagLock lock(saved_locked_);
@@ -96,11 +110,13 @@ void OperatorNode::get_saved(const GradientUses& uses, bool keep, NDArray* value
   released_ = !keep;
 }
 
-void OperatorNode::put_back(const GradientUses& uses, NDArray* values) noexcept {
+void OperatorNode::put_back(const GradientUses& uses, NDArray* values,
+                            std::vector<PackedValue>& packed) noexcept {
   if (!saves_values_) return;
   const FlagLock lock(saved_locked_);
   for (size_t i = 0; i < inputs_ + outputs_; ++i)
     if (values[i].defined() && saves(uses, i)) saved_[i].array = values[i].ref();
+  if (!packed.empty()) more_->packed.swap(packed);
   released_ = false;
 }
 
@@ -108,16 +124,22 @@ void OperatorNode::put_back(const GradientUses& uses, NDArray* values) noexcept 
 void OperatorNode::check_unchanged(size_t i, const ArrayImpl& value) const {
   const uint32_t changes = saved_[i].changes(value);
   if (changes == 0) return;
+  throw_changed(value, changes, name_of(i), concat("the operator was ", place_of_call()));
+}
+
+std::string OperatorNode::name_of(size_t i) const {
   const bool input = i < inputs_;
-  throw_changed(value, changes,
-                concat(input ? "input " : "output ", input ? i : i - inputs_, " of [", op_.name(), ']'),
-                concat("the operator was called at ", where_.file_name(), ':', where_.line()));
+  return concat(input ? "input " : "output ", input ? i : i - inputs_, " of [", op_.name(), ']');
+}
+
+std::string OperatorNode::place_of_call() const {
+  return concat("called at ", where_.file_name(), ':', where_.line());
 }
 
 void OperatorNode::back(const Step& step) {
   MX_CHECK(op_.gradient != nullptr, InvalidArgument,
-           "[backward] expected operators that have gradients, got [", op_.name(),
-           "], which has none, called at ", where_.file_name(), ':', where_.line());
+           "[backward] expected operators that have gradients, got [", op_.name(), "], which has none, ",
+           place_of_call());
   constexpr size_t kFew = 8;
   NDArray few[kFew];
   std::vector<NDArray> many;
@@ -125,13 +147,21 @@ void OperatorNode::back(const Step& step) {
   if (n > kFew) many.resize(n);
   NDArray* const values = n > kFew ? many.data() : few;
   const GradientUses uses = op_.uses(attrs_);
-  get_saved(uses, step.keep, values);
+  std::vector<PackedValue> packed;
+  get_saved(uses, step.keep, values, packed);
+  std::vector<NDArray> kept;  // what values[] was before values were unpacked
   bool called = false;
   try {
     for (size_t i = 0; i < n; ++i) {
       if (!values[i].defined() || !saves(uses, i)) continue;
+      if (!packed.empty() && packed[i]) {
+        if (kept.empty()) kept.assign(values, values + n);
+        values[i] =
+            packed[i].unpack(values[i].impl(), [&] { return concat(name_of(i), ", ", place_of_call()); });
+      } else {
+        check_unchanged(i, values[i].impl());
+      }
       const ArrayImpl& value = values[i].impl();
-      check_unchanged(i, value);
       if (!step.recorded) continue;
       Edge edge = i < inputs_ ? edges_[i] : Edge{};
       if (i >= inputs_ && is_floating(value.dtype))
@@ -143,11 +173,10 @@ void OperatorNode::back(const Step& step) {
     called = true;
     op_.gradient(context);
   } catch (...) {
-    if (!step.keep) put_back(uses, values);
+    if (!step.keep) put_back(uses, kept.empty() ? values : kept.data(), packed);
     if (!called) throw;
     std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
-      return concat(text, " (in the gradient of [", op_.name(), "], called at ", where_.file_name(), ':',
-                    where_.line(), ')');
+      return concat(text, " (in the gradient of [", op_.name(), "], ", place_of_call(), ')');
     }));
   }
 }

@@ -5,9 +5,11 @@
 #include <memory>
 #include <source_location>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "executor/autograd/node.h"
+#include "executor/autograd/saved_value_hooks.h"
 #include "operators/operator.h"
 
 namespace mx::detail {
@@ -34,14 +36,20 @@ class OperatorNode final : public Node {
   bool saves(const GradientUses& uses, size_t i) const {
     return i < inputs_ ? saves_input(uses, i) : has_bit(uses.outputs, i - inputs_);
   }
-  void get_saved(const GradientUses& uses, bool keep, NDArray* values);
-  void put_back(const GradientUses& uses, NDArray* values) noexcept;
+  void save(size_t i, const ArrayImpl& value);
+  void get_saved(const GradientUses& uses, bool keep, NDArray* values, std::vector<PackedValue>& packed);
+  void put_back(const GradientUses& uses, NDArray* values, std::vector<PackedValue>& packed) noexcept;
   void check_unchanged(size_t i, const ArrayImpl& value) const;
+  std::string name_of(size_t i) const;
+  std::string place_of_call() const;
 
   static constexpr size_t kInline = 3;
   struct More {
     std::vector<Edge> edges;
     std::vector<SavedValue> saved;
+    /// Empty, or one per entry of saved_: the values that SavedValueHooks keep. Their entries of saved_ have
+    /// only the shape and the type.
+    std::vector<PackedValue> packed;
   };
 
   const Operator& op_;

@@ -5,6 +5,8 @@
 #include "executor/autograd/autograd.h"
 #include "executor/autograd/checkpoint.h"
 #include "executor/autograd/functional.h"
+#include "executor/autograd/post_accumulate.h"
+#include "executor/autograd/saved_value_hooks.h"
 #include "kvstore/kvstore.h"
 #include "mx/engine.h"
 #include "ndarray/dlpack.h"

@@ -11,7 +11,8 @@
 //
 // Repeatable: the order in which the terms of an element are added depends only on the shapes and strides of
 // one product. It does not depend on the number of threads, nor on whether the product is part of a batch.
-// Another instruction set may round differently.
+// Another instruction set may round differently: bf16 uses the dot instruction of processors that have it
+// (gemm_dot.h).
 //
 // Thread-safety: any thread may call. Each thread keeps its memory for packing, at most a few MiB, for later
 // calls. C must not overlap A, B or the bias.

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ndarray/kernels/convert.h"
+#include "operators/kernels/gemm_dot.h"
 #include "operators/kernels/gemm_product.h"
 #include "operators/kernels/workspace.h"
 
@@ -196,6 +197,13 @@ void Block<S, T>::pack_group(int64_t first, int64_t end, int64_t count, int64_t 
 template <class S, class T>
 void Block<S, T>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const TileCall<T>& shared, T* to,
                         int64_t to_rs) {
+  if constexpr (std::is_same_v<S, bfloat16> && kNR == kDotCols) {
+    if (has_bf16_dot()) {
+      bf16_dot({a(i0_, k0), p_.a_rs, p_.a_cs, b(k0, j0), p_.b_rs, p_.b_cs, rows_, cols, k, to, to_rs,
+                shared.beta != T{0}, a_sliver_, b_panel_});
+      return;
+    }
+  }
   TileCall<T> call = shared;
   call.k = k;
   const bool same = std::is_same_v<S, T>;

@@ -31,6 +31,7 @@ const detail::SampleTable& sample_table() {
     detail::add_recurrent_samples(all);
     detail::add_reduce_samples(all);
     detail::add_rotary_samples(all);
+    detail::add_unfold_samples(all);
     detail::add_scan_samples(all);
     detail::add_select_samples(all);
     detail::add_shape_ops_samples(all);

@@ -35,6 +35,7 @@ void add_random_samples(SampleTable& table);
 void add_recurrent_samples(SampleTable& table);
 void add_reduce_samples(SampleTable& table);
 void add_rotary_samples(SampleTable& table);
+void add_unfold_samples(SampleTable& table);
 void add_scan_samples(SampleTable& table);
 void add_select_samples(SampleTable& table);
 void add_shape_ops_samples(SampleTable& table);

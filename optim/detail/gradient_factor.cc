@@ -15,6 +15,7 @@ namespace {
 
 struct FactorAttrs {
   double max_norm = 0;
+  bool unscaled = false;
   template <class V>
   static void fields(V&&) {}
 };
@@ -28,9 +29,10 @@ double number(const Tensor& t) {
 // to be skipped. In the last case an overflow is also recorded in the state.
 void run_factor(const KernelArgs& args) {
   double* const state = args.in[0].as<double>();
-  double factor = 1 / state[0];
+  const double scale = args.attr<FactorAttrs>().unscaled ? 1 : state[0];
+  double factor = 1 / scale;
   if (args.in.size() > 1) {
-    const double scaled = number(args.in[1]), norm = scaled / state[0];
+    const double scaled = number(args.in[1]), norm = scaled / scale;
     const double max_norm = args.attr<FactorAttrs>().max_norm;
     if (max_norm > 0) factor *= std::min(1.0, max_norm / (norm + 1e-6));
     const bool overflow = args.out.size() > 2 && !std::isfinite(scaled);
@@ -46,7 +48,7 @@ const Kernel kFactor = {"gradient_factor", run_factor, nullptr, 1, false};
 }  // namespace
 
 GradientFactor gradient_factor(const std::vector<NDArray>& gradients, double max_norm,
-                               const LossScale* loss_scale, std::source_location where) {
+                               const LossScale* loss_scale, bool unscaled, std::source_location where) {
   GradientFactor result;
   NDArray norm;
   if (max_norm > 0 || (loss_scale != nullptr && loss_scale->dynamic())) norm = global_norm(gradients, where);
@@ -70,7 +72,7 @@ GradientFactor gradient_factor(const std::vector<NDArray>& gradients, double max
       out.push_back(&result.skip.impl());
     }
   }
-  const Attrs attrs = FactorAttrs{max_norm};
+  const Attrs attrs = FactorAttrs{max_norm, unscaled};
   launch({.kernel = &kFactor,
           .attrs = &attrs,
           .inputs = in,

@@ -17,8 +17,9 @@ struct GradientFactor {
 };
 
 /// Computes the factor for these gradients. A `max_norm` of 0 means no limit. `loss_scale` may be null;
-/// otherwise an overflow is recorded in its state.
+/// otherwise an overflow is recorded in its state. `unscaled`: the gradients are divided by the scale
+/// already.
 GradientFactor gradient_factor(const std::vector<NDArray>& gradients, double max_norm,
-                               const LossScale* loss_scale, std::source_location where);
+                               const LossScale* loss_scale, bool unscaled, std::source_location where);
 
 }  // namespace mx::optim::detail

@@ -1,6 +1,7 @@
 // The code samples of docs/autograd.md. A test of the documents compares the two.
 #include <gtest/gtest.h>
 
+#include <any>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -11,6 +12,8 @@
 #include "executor/autograd/autograd.h"
 #include "executor/autograd/checkpoint.h"
 #include "executor/autograd/functional.h"
+#include "executor/autograd/post_accumulate.h"
+#include "executor/autograd/saved_value_hooks.h"
 #include "operators/operators.h"
 #include "tests/support/errors.h"
 
@@ -145,6 +148,31 @@ TEST(AutogradExamples, FunctionsOfFunctions) {
   EXPECT_EQ(19, value.item<float>());
   EXPECT_EQ((Values{1, 4}), values(gx));
   EXPECT_EQ((Values{6, 0, 0, 8}), values(h));
+}
+
+TEST(AutogradExamples, AHookUpdatesALeafInTheBackwardPass) {
+  NDArray w = array({2.f, 4.f}).requires_grad_();
+  add_post_accumulate_hook(w, [](const NDArray& leaf) {
+    const NoGrad pause;
+    NDArray weight = leaf;
+    weight -= 0.5f * leaf.grad();
+    leaf.set_grad({});
+  });
+  sum(w * w).backward();  // updates w, and leaves no gradient
+  EXPECT_EQ((Values{0, 0}), values(w));
+  EXPECT_FALSE(w.grad().defined());
+}
+
+TEST(AutogradExamples, SavedValuesAreKeptInBf16) {
+  const NDArray w = array({1.f, 2.f}).requires_grad_();
+  NDArray loss;
+  {
+    const SavedValueHooks scope([](const NDArray& value) -> std::any { return value.to(bf16); },
+                                [](const std::any& kept) { return std::any_cast<NDArray>(kept).to(f32); });
+    loss = sum(exp(w * 2));
+  }
+  loss.backward();  // reads exp(w * 2) in bf16
+  EXPECT_EQ(values(exp(w * 2).to(bf16).to(f32) * 2), values(w.grad()));
 }
 
 TEST(AutogradExamples, ACheckpointIsComputedAgain) {

@@ -121,6 +121,17 @@ inline std::vector<LayerCase> layer_cases() {
       {"RMSNorm", [] { return nn::RMSNorm(6); }, x},
       {"GroupNorm", [] { return nn::GroupNorm(2, 6); }, {2, 6, 2}},
       {"LocalResponseNorm", [] { return nn::LocalResponseNorm(3); }, {2, 4, 2}},
+      {"SyncBatchNorm", [] { return nn::SyncBatchNorm(3); }, {2, 3, 2, 2}},
+      {"Unfold",
+       [] {
+         return nn::Unfold({2, 3}, {.dilation = {2, 1}, .padding = 1, .stride = {1, 2}});
+       },
+       {2, 3, 4, 5}},
+      {"Fold",
+       [] {
+         return nn::Fold({4, 5}, 2, {.padding = 1, .stride = {2, 1}});
+       },
+       {2, 8, 18}},
       {"Conv1d", [] { return nn::Conv1d(2, 3, 3, {.stride = 2, .padding = 1}); }, {2, 2, 7}},
       {"Conv2d",
        [] {

@@ -6,6 +6,7 @@
 //   choice   rank 1 has another learning rate
 //   model    rank 1 has another model
 //   killed   rank 1 dies between two steps
+//   norm     SyncBatchNorm has the outputs, gradients and statistics of BatchNorm on the joined batch
 // A process that meets an error prints it and ends with 3.
 #include <signal.h>
 #include <unistd.h>
@@ -91,8 +92,42 @@ class Reference {
   optim::SGD optimizer_;
 };
 
+/// Throws if an element of `got` is not near that of `expected`.
+void check_near(const NDArray& expected, const NDArray& got, const std::string& what) {
+  const float scale = max(abs(expected)).item<float>(), distance = max(abs(expected - got)).item<float>();
+  if (!(distance <= 1e-5f * (scale + 1))) throw Error(what + " differs");
+}
+
+/// Rank r has r + 2 rows of the batch.
+void run_norm(const std::shared_ptr<KVStore>& kv) {
+  int64_t begin = 0, end = 0, rows = 0;
+  for (int r = 0; r < kv->size(); ++r) {
+    if (r == kv->rank()) begin = rows;
+    rows += r + 2;
+    if (r == kv->rank()) end = rows;
+  }
+  nn::SyncBatchNorm sync(3, {.store = kv});
+  nn::BatchNorm2d joined(3);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const NDArray all = (numbers({rows, 3, 4, 4}, 90 + static_cast<uint64_t>(step)) + 2.f).requires_grad_();
+    const NDArray own = all.detach().slice(0, Slice{begin, end}).clone().requires_grad_();
+    sync.zero_grad();
+    joined.zero_grad();
+    const NDArray y = sync(own), expected = joined(all);
+    sum(y * y * y).backward();
+    sum(expected * expected * expected).backward();
+    check_near(expected.detach().slice(0, Slice{begin, end}), y.detach(), "the output");
+    check_near(all.grad().slice(0, Slice{begin, end}), own.grad(), "the gradient");
+    const NDArray sums = nn::all_reduce(sync.weight.grad(), kv, "weight");
+    check_near(joined.weight.grad(), sums, "the gradient of the weight");
+  }
+  check_near(joined.running_mean, sync.running_mean, "the running mean");
+  check_near(joined.running_var, sync.running_var, "the running variance");
+}
+
 void run(const std::string& type, int replicas, const std::string& mode) {
   const std::shared_ptr<KVStore> kv = KVStore::create(type);
+  if (mode == "norm") return run_norm(kv);
   const int rank = kv->rank();
   std::vector<int> counts;
   for (int r = 0; r < kv->size(); ++r) counts.push_back(mode == "fewer" && r == 1 ? 1 : replicas);

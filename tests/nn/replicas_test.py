@@ -34,6 +34,11 @@ class Replicas(jobs.JobTest):
             with self.subTest(kind=kind):
                 self.check_ends_well(kind, servers, 3, 2, "fewer")
 
+    def test_batches_of_all_processes_are_normalised_together(self):
+        for ranks in (2, 3):
+            with self.subTest(ranks=ranks):
+                self.check_ends_well("dist_device_sync", 0, ranks, 1, "norm")
+
     def test_what_differs_is_an_error_of_all(self):
         for mode, pattern in (("choice", r"another choice for parameter 0 '.*' on rank\(s\) 1 than on rank\(s\) 0, 2"),
                               ("model", "33.*34|34.*33")):

@@ -46,6 +46,13 @@ class Documents(unittest.TestCase):
         for block in blocks:
             self.assertIn(re.sub(r"\s", "", block), examples)
 
+    def test_code_on_mixed_precision_is_in_the_tests(self):
+        examples = re.sub(r"\s", "", read("tests/nn/autocast_test.cc"))
+        blocks = re.findall(r"```cpp\n(.*?)```", read("docs/mixed_precision.md"), flags=re.DOTALL)
+        self.assertEqual(len(blocks), 2)
+        for block in blocks:
+            self.assertIn(re.sub(r"\s", "", block), examples)
+
     def test_code_on_operators_is_in_an_operator_of_the_tests(self):
         folder = "tests/operators/one_file"
         sources = "\n".join(read(f"{folder}/{name}") for name in sorted(os.listdir(os.path.join(SOURCE, folder))))

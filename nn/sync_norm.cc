@@ -1,0 +1,129 @@
+#include "nn/sync_norm.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "executor/autograd/autograd.h"
+#include "ndarray/grad_mode.h"
+#include "nn/detail/call_site.h"
+#include "operators/arrange.h"
+#include "operators/elementwise_binary.h"
+#include "operators/elementwise_unary.h"
+#include "operators/reduce.h"
+#include "operators/shape_ops.h"
+
+namespace mx::nn {
+namespace {
+
+/// A sum over all processes. Its gradient is such a sum, so it is a call of the same kind.
+struct AllReduce : Function {
+  std::shared_ptr<KVStore> store;
+  std::string key;
+  std::source_location where;
+  AllReduce(std::shared_ptr<KVStore> s, std::string k, std::source_location w)
+      : store(std::move(s)), key(std::move(k)), where(w) {}
+
+  std::vector<NDArray> forward(std::span<const NDArray> in) override {
+    NDArray sum = empty(in[0].shape(), in[0].dtype(), in[0].context());
+    store->allreduce({KVKey(key)}, {in[0]}, {sum}, {.where = where});
+    return {sum};
+  }
+  std::vector<NDArray> backward(std::span<const NDArray> heads) override {
+    return {all_reduce(heads[0], store, key + " gradient", where)};
+  }
+};
+
+/// The number of elements of each channel, and their mean and biased variance: (), (C,), (C,).
+struct Statistics {
+  NDArray count, mean, variance;
+};
+
+/// The statistics of one process, in f32 or f64.
+Statistics own_statistics(const NDArray& x, int64_t channels) {
+  const DType type = x.dtype() == f64 ? f64 : f32;
+  const int64_t count = channels > 0 ? x.numel() / channels : 0;
+  const NDArray number = full({}, static_cast<double>(count), type, x.context());
+  Axes axes{0};
+  for (int d = 2; d < x.rank(); ++d) axes.push_back(d);
+  const NDArray wide = x.to(type);
+  if (count == 0) {
+    // Zeros, but recorded if x is: otherwise this process would make no call in the backward pass.
+    const NDArray none = sum(wide, axes);
+    return {number, none, none};
+  }
+  return {number, mean(wide, axes), var(wide, axes, 0)};
+}
+
+/// The statistics of the elements of all processes, by the formula of Chan, Golub and LeVeque ("Algorithms
+/// for Computing the Sample Variance", 1983), which subtracts no large numbers of about the same size. Each
+/// process puts its own into its row of a table of zeros; the sum of the tables has the rows of all.
+Statistics joined_statistics(const Statistics& own, int64_t channels, const std::shared_ptr<KVStore>& store,
+                             const std::string& key) {
+  const int64_t width = 2 * channels + 1;
+  const DType type = own.mean.dtype();
+  const NDArray row = concat({own.count.reshape({1}), own.mean, own.variance}, 0).reshape({1, width});
+  const NDArray before = zeros({store->rank(), width}, type, row.context()),
+                after = zeros({store->size() - 1 - store->rank(), width}, type, row.context());
+  const NDArray table = all_reduce(concat({before, row, after}, 0), store, key, detail::call_site());
+  const NDArray counts = table.slice(1, Slice{0, 1}), means = table.slice(1, Slice{1, channels + 1}),
+                variances = table.slice(1, Slice{channels + 1, width});
+  const NDArray total = sum(counts), shares = counts / maximum(total, 1);
+  const NDArray average = sum(means * shares, 0);
+  return {total.detach(), average, sum((variances + square(means - average)) * shares, 0)};
+}
+
+}  // namespace
+
+NDArray all_reduce(const NDArray& x, const std::shared_ptr<KVStore>& store, const std::string& key,
+                   std::source_location where) {
+  MX_CHECK(store != nullptr, InvalidArgument, "[all_reduce] expected a store, got none (called at ",
+           where.file_name(), ':', where.line(), ')');
+  MX_CHECK(is_floating(x.dtype()), InvalidArgument, "[all_reduce] expected floating-point elements, got ",
+           x.dtype(), " (called at ", where.file_name(), ':', where.line(), ')');
+  return apply<AllReduce>({x}, store, key, where)[0];
+}
+
+SyncBatchNorm::SyncBatchNorm(IntArg channels, const SyncBatchNormOptions& options)
+    : BatchNormModule(channels, {.eps = options.eps,
+                                 .momentum = options.momentum,
+                                 .affine = options.affine,
+                                 .track_running_stats = options.track_running_stats,
+                                 .context = options.context,
+                                 .dtype = options.dtype}),
+      store_(options.store),
+      key_(options.key) {
+  MX_CHECK(!key_.empty(), InvalidArgument, "[SyncBatchNorm] expected a key, got an empty one");
+}
+
+NDArray SyncBatchNorm::forward(const NDArray& x) {
+  const bool tracks = running_mean.defined();
+  if (store_ == nullptr || store_->size() == 1 || (tracks && !train_mode()))
+    return BatchNormModule::forward(x);
+  check(x);
+  // The statistics are f32 also inside of an Autocast scope: none of these operators lowers a type.
+  const Statistics all = joined_statistics(own_statistics(x, channels_), channels_, store_, key_);
+  if (tracks) {
+    const NoGrad pause;
+    // Without elements, nothing changes: the factors are 0.
+    const NDArray any = minimum(all.count, 1).to(running_mean.dtype());
+    const NDArray batches = num_batches_tracked.array() + minimum(all.count, 1).to(i64);
+    num_batches_tracked.copy_from(batches);
+    const NDArray share = momentum_ ? any * *momentum_ : any / maximum(batches.to(running_mean.dtype()), 1);
+    const NDArray unbiased = all.variance.detach() * (all.count / maximum(all.count - 1, 1));
+    running_mean.copy_from(running_mean.array() + share * (all.mean.detach() - running_mean.array()));
+    running_var.copy_from(running_var.array() + share * (unbiased - running_var.array()));
+  }
+  return batch_norm_inference(detail::at_call(x), all.mean, all.variance,
+                              weight.defined() ? weight.array() : NDArray(),
+                              bias.defined() ? bias.array() : NDArray(), eps_);
+}
+
+std::string SyncBatchNorm::extra() const {
+  return BatchNormModule::extra() +
+         (store_ == nullptr ? "" : mx::detail::concat(", processes=", store_->size()));
+}
+
+}  // namespace mx::nn

@@ -1,0 +1,118 @@
+#include "operators/unfold.h"
+
+#include "engine/base/check.h"
+#include "operators/kernels/unfold.h"
+
+namespace mx {
+namespace {
+
+using kernels::UnfoldAxes;
+
+/// The windows of images of these sizes. Throws InvalidArgument for numbers that no window has.
+template <class A>
+UnfoldAxes unfold_axes(const char* op, const A& attrs, int64_t height, int64_t width) {
+  attrs.kernel.check(op, "kernel", 2, 1);
+  attrs.dilation.check(op, "dilation", 2, 1);
+  attrs.padding.check(op, "padding", 2, 0);
+  attrs.stride.check(op, "stride", 2, 1);
+  UnfoldAxes axes;
+  for (int a = 0; a < 2; ++a) {
+    const int64_t size = a == 0 ? height : width;
+    axes[a] = {size, attrs.kernel[a], attrs.dilation[a], attrs.padding[a], attrs.stride[a], 0};
+    const int64_t padded = size + 2 * axes[a].padding, reach = (axes[a].kernel - 1) * axes[a].dilation + 1;
+    MX_CHECK(reach <= padded, InvalidArgument, "[", op, "] expected a window of at most the padded image, ",
+             padded, " along spatial axis ", a, ", got ", reach);
+    axes[a].windows = (padded - reach) / axes[a].stride + 1;
+  }
+  return axes;
+}
+
+void check_unfold_input(const InferContext& c, int rank, const char* axes) {
+  MX_CHECK(is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
+           "] expected floating-point elements, got ", c.dtype(0));
+  MX_CHECK(c.shape(0).rank() == rank, InvalidArgument, "[", c.name(), "] expected ", axes, ", got shape ",
+           c.shape(0));
+}
+
+void infer_unfold(InferContext& c) {
+  check_unfold_input(c, 4, "images, channels, height and width");
+  const Shape& x = c.shape(0);
+  const UnfoldAxes axes = unfold_axes(c.name(), c.attr<UnfoldAttrs>(), x[2], x[3]);
+  c.output({x[0], x[1] * axes[0].kernel * axes[1].kernel, axes[0].windows * axes[1].windows}, c.dtype(0));
+}
+
+void infer_fold(InferContext& c) {
+  check_unfold_input(c, 3, "images, rows and windows");
+  const FoldAttrs& attrs = c.attr<FoldAttrs>();
+  attrs.size.check(c.name(), "size", 2, 0);
+  const Shape& x = c.shape(0);
+  const UnfoldAxes axes = unfold_axes(c.name(), attrs, attrs.size[0], attrs.size[1]);
+  const int64_t elements = axes[0].kernel * axes[1].kernel, windows = axes[0].windows * axes[1].windows;
+  MX_CHECK(x[1] % elements == 0 && x[2] == windows, InvalidArgument, "[", c.name(),
+           "] expected a multiple of ", elements, " rows, the elements of a window, and ", windows,
+           " windows, got shape ", x);
+  c.output({x[0], x[1] / elements, attrs.size[0], attrs.size[1]}, c.dtype(0));
+}
+
+void run_unfold(const KernelArgs& args) {
+  const Shape& x = args.in[0].shape;
+  kernels::unfold(args.out[0], args.in[0], unfold_axes("unfold", args.attr<UnfoldAttrs>(), x[2], x[3]));
+}
+
+void run_fold(const KernelArgs& args) {
+  const auto& attrs = args.attr<FoldAttrs>();
+  kernels::fold(args, args.out[0], args.in[0], unfold_axes("fold", attrs, attrs.size[0], attrs.size[1]));
+}
+
+void gradient_unfold(GradientContext& g) {
+  const auto& a = g.attr<UnfoldAttrs>();
+  const Shape& x = g.input_shape(0);
+  g.set(0, fold(g.head(), {{x[2], x[3]}, a.kernel, a.dilation, a.padding, a.stride}));
+}
+
+void gradient_fold(GradientContext& g) {
+  const auto& a = g.attr<FoldAttrs>();
+  g.set(0, unfold(g.head(), {a.kernel, a.dilation, a.padding, a.stride}));
+}
+
+constexpr detail::RecordList<DType, kDTypes> kUnfoldTypes = {f32, f64, f16, bf16};
+
+constexpr Operator kUnfold = {
+    .kernel = {"unfold", run_unfold},
+    .doc = "Windows of images as columns: (images, channels * elements of a window, windows).",
+    .family = "convolution",
+    .inputs = {"x"},
+    .attrs = &kAttrType<UnfoldAttrs>,
+    .infer = infer_unfold,
+    .gradient = gradient_unfold,
+    .dtypes = kUnfoldTypes,
+};
+
+constexpr Operator kFold = {
+    .kernel = {"fold", run_fold},
+    .doc = "Images from columns of their windows, whose elements are added up: the transpose of unfold.",
+    .family = "convolution",
+    .inputs = {"columns"},
+    .attrs = &kAttrType<FoldAttrs>,
+    .infer = infer_fold,
+    .gradient = gradient_fold,
+    .dtypes = kUnfoldTypes,
+};
+
+}  // namespace
+
+namespace detail {
+OperatorFamily family_unfold() { return {&kUnfold, &kFold}; }
+}  // namespace detail
+
+NDArray unfold(const Arg& x, const UnfoldAttrs& attrs) {
+  if (x.array.rank() != 3) return call(kUnfold, attrs, x);
+  return call(kUnfold, attrs, Arg(x.array.expand_dims(0), x.where)).squeeze(0);
+}
+
+NDArray fold(const Arg& columns, const FoldAttrs& attrs) {
+  if (columns.array.rank() != 2) return call(kFold, attrs, columns);
+  return call(kFold, attrs, Arg(columns.array.expand_dims(0), columns.where)).squeeze(0);
+}
+
+}  // namespace mx
