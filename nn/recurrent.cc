@@ -32,7 +32,7 @@ void reset_all(const std::vector<Parameter>& parameters, int64_t hidden, Generat
 NDArray reordered(const NDArray& state, const std::vector<int64_t>& order) {
   if (order.empty() || !state.defined()) return state;
   const Shape shape{static_cast<int64_t>(order.size())};
-  return take(state, detail::index_array(order, shape, state.context()), 1);
+  return take(detail::at_call(state), detail::index_array(order, shape, state.context()), 1);
 }
 
 LSTMState reordered(const LSTMState& state, const std::vector<int64_t>& order) {
@@ -115,10 +115,12 @@ RecurrentModule::LayerResults RecurrentModule::layers(const NDArray& x,
       h.push_back(r.h_n);
       if (kind_ == Kind::lstm) c.push_back(r.c_n);
     }
-    y = results.size() == 1 ? results[0] : concat(results, -1);
+    y = results.size() == 1 ? results[0] : concat(results, -1, detail::call_site());
   }
   const auto stacked = [](const std::vector<NDArray>& states) {
-    return states.empty() ? NDArray() : states.size() == 1 ? states[0].expand_dims(0) : stack(states);
+    return states.empty()       ? NDArray()
+           : states.size() == 1 ? states[0].expand_dims(0)
+                                : stack(states, 0, detail::call_site());
   };
   return {y, {stacked(h), stacked(c)}};
 }

@@ -236,10 +236,48 @@ TEST(RowSparse, SumsAgreeWithPlainLoops) {
   test::expect_values(want, dense, "sum_rows", 50);
 }
 
+TEST(RowSparse, RecordedTablesAndValuesAreRefused) {
+  const NDArray rows = array<int64_t>({1});
+  NDArray leaf = ones({4, 2}).requires_grad_(), result = leaf * 2, plain = ones({4, 2});
+  const NDArray values = ones({1, 2}).requires_grad_() * 3;
+  expect_error<InvalidState>("[put_rows] expected a table and values that are not recorded", [&] {
+    put_rows(leaf, {rows, zeros({1, 2})});
+  });
+  expect_error<InvalidState>("got recorded a table", [&] { put_rows(result, {rows, zeros({1, 2})}); });
+  expect_error<InvalidState>("got recorded values", [&] { put_rows(plain, {rows, values}); });
+  EXPECT_EQ(Values(8, 1), test::values(leaf.detach()));
+  const NoGrad pause;
+  put_rows(leaf, {rows, values});
+  EXPECT_EQ((Values{1, 1, 3, 3, 1, 1, 1, 1}), test::values(leaf.detach()));
+}
+
+TEST(RowSparse, AGradientThatIsReadBetweenTwoPassesAddsUp) {
+  for (const bool read : {false, true}) {
+    NDArray sparse = ones({10, 2}).requires_grad_(), dense = ones({10, 2}).requires_grad_();
+    std::vector<Values> held;
+    for (NDArray* table : {&sparse, &dense}) {
+      const auto pass = [&](const NDArray& indices, double factor) {
+        sum(embedding(*table, indices, -1, table == &sparse) * factor).backward();
+      };
+      pass(array<int64_t>({1, 3, 3}), 2);
+      const NDArray first = table->grad();
+      if (read) first.wait();
+      if (read) held.push_back(test::values(first));
+      pass(array<int64_t>({3, 7}), 5);
+      held.push_back(test::values(table->grad()));
+      held.push_back(test::values(first));
+    }
+    const size_t half = held.size() / 2;
+    for (size_t i = 0; i < half; ++i)
+      EXPECT_EQ(held[half + i], held[i]) << "read " << read << ", value " << i;
+  }
+}
+
 TEST(RowSparse, BadInputIsNamed) {
   expect_error<InvalidArgument>("[sum_rows] expected indices (n,) and values (n, width)", [] {
     sum_rows(array<int64_t>({1}), ones({2, 2}), 4);
   });
+  expect_error<InvalidArgument>("of 4 rows", [] { sum_rows(array<int64_t>({1}), ones({2, 2}), 4); });
   expect_error<InvalidArgument>("got 5 at position (0,)", [] {
     sum_rows(array<int64_t>({5}), ones({1, 2}), 4).values.wait();
   });
