@@ -55,8 +55,10 @@ SparseRow parse_sparse_row(std::string_view line, const std::string& where, cons
   for (std::string_view word = take_word(line); !word.empty(); word = take_word(line)) {
     const size_t colon = word.find(':');
     int64_t index = 0;
-    MX_CHECK(colon != std::string_view::npos && parse_number(word.substr(0, colon), index), FormatError,
-             where, ": expected INDEX:VALUE with an integer of 64 bits, got '", excerpt(word), "'");
+    MX_CHECK(colon != std::string_view::npos, FormatError, where, ": expected INDEX:VALUE, got '",
+             excerpt(word), "'");
+    MX_CHECK(parse_number(word.substr(0, colon), index), FormatError, where,
+             ": expected INDEX:VALUE with an integer of 64 bits as index, got '", excerpt(word), "'");
     const float value = parse_value(word.substr(colon + 1), where, "INDEX:VALUE", word);
     MX_CHECK(index >= first, FormatError, where, ": expected an index of at least ", first, ", got ", index);
     index -= first;

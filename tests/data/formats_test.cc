@@ -75,8 +75,9 @@ TEST(Csv, DamagedRecordsAreNamedByLineAndOffset) {
       contains(csv_refused("a,b\n1,2\n\"3,4\n5,6"), "closing quote for the field at offset 8 in line 3"));
   EXPECT_TRUE(
       contains(csv_refused("a,b\n\"1\"x,2\n"), "after a closing quote at offset 7 in line 2, got 'x'"));
-  EXPECT_TRUE(contains(csv_refused("a\n1\nx\n", {.types = {{"a", CsvType::integer}}}),
-                       "expected an integer in column 'a' of the record at offset 4, line 3, got 'x'"));
+  EXPECT_TRUE(
+      contains(csv_refused("a\n1\nx\n", {.types = {{"a", CsvType::integer}}}),
+               "expected an integer of 64 bits in column 'a' of the record at offset 4, line 3, got 'x'"));
   EXPECT_TRUE(contains(csv_refused("a\n1\n99999999999999999999\n", {.types = {{"a", CsvType::integer}}}),
                        "offset 4"));
   EXPECT_TRUE(contains(csv_refused(""), "empty file"));

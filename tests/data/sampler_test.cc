@@ -123,7 +123,7 @@ TEST(Samplers, OfOtherDataSetsAreRefusedAtOnceIfTheyAreKnown) {
 }
 
 TEST(Samplers, AbsurdSizesAreErrorsOfThisLibrary) {
-  const int64_t absurd = int64_t{1} << 60;
+  const int64_t absurd = int64_t{1} << 58;
   error_of<OutOfMemory>([&] { sequential_sampler(absurd)->order(0); });
   error_of<OutOfMemory>([&] { random_sampler(absurd)->order(0); });
   error_of<OutOfMemory>([&] { weighted_sampler({1, 2}, absurd)->order(0); });

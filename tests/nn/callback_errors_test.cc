@@ -31,6 +31,10 @@ struct OfTheProgram : std::runtime_error {
 struct FailingOp : CustomOp {
   bool at_once = false;
   static Operator record() { return {.kernel = {"failing"}, .doc = "Fails.", .inputs = {"x"}}; }
+  template <class V>
+  static void fields(V&& v) {
+    v("at_once", &FailingOp::at_once, "fails in infer()");
+  }
   void infer(InferContext& c) const {
     if (at_once) throw OfTheProgram();
     c.output(c.shape(0), c.dtype(0));
@@ -52,11 +56,9 @@ TEST(CallbackErrors, OfOperationsBecomeOperationErrorsWithTheirPlace) {
     EXPECT_TRUE(contains(message, "of the program") && contains(message, part)) << message;
     EXPECT_TRUE(contains(message, "callback_errors_test.cc:")) << message;
   };
-  FailingOp op;
-  const NDArray y = call(op, ones({2}))[0];
+  const NDArray y = custom<FailingOp>({ones({2})});
   expect_place([&] { y.wait(); }, "[failing]");
-  op.at_once = true;
-  expect_place([&] { call(op, ones({2})); }, "(inputs: f32 (2,); called at");
+  expect_place([&] { custom<FailingOp>({ones({2})}, {{"at_once", true}}); }, "(inputs: f32 (2,); called at");
   const data::FunctionDataset broken(3, {{.shape = {2}}}, [](int64_t, auto) { throw OfTheProgram(); });
   data::Loader loader(broken);
   const NDArray batch = (*loader.begin())[0];
@@ -94,7 +96,7 @@ TEST(CallbackErrors, OfOtherFunctionsReachTheCallUnchanged) {
   hooked.register_forward_hook([](const auto&...) { throw OfTheProgram(); });
   error_of<OfTheProgram>([&] { hooked(ones({1, 2})); });
   NDArray x = ones({2}).requires_grad_();
-  x.register_hook([](const NDArray&) -> NDArray { throw OfTheProgram(); });
+  x.add_grad_hook([](const NDArray&) -> NDArray { throw OfTheProgram(); });
   error_of<OfTheProgram>([&] { sum(x * 2).backward(); });
   NDArray z = ones({2}).requires_grad_();
   int calls = 0;
