@@ -299,8 +299,8 @@ TEST(Linalg, EigFulfilsItsEquationAndIsUnique) {
       }
     }
   });
-  EXPECT_EQ((Values{0, -2, 0, 2}), test::values(linalg::eigvals(array({{0., 2.}, {-2., 0.}}))));
-  EXPECT_EQ((Values{1, 0, 3, 0}), test::values(linalg::eigvals(array({{3., 5.}, {0., 1.}}))));
+  test::expect_values({0, -2, 0, 2}, linalg::eigvals(array({{0., 2.}, {-2., 0.}})), "of a turn");
+  test::expect_values({1, 0, 3, 0}, linalg::eigvals(array({{3., 5.}, {0., 1.}})), "of a triangle");
 }
 
 /// A (.., m, n) matrix of the given rank.
