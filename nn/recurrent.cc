@@ -150,11 +150,14 @@ std::pair<PackedSequence, LSTMState> RecurrentModule::run_packed(const PackedSeq
            ") of 1 step or more, got ", x.data.defined() ? mx::detail::concat(x.data.shape()) : "none",
            " of ", x.batch_sizes.size(), " steps");
   const NDArray& data = x.data;
+  MX_CHECK(x.sorted_indices.empty() || static_cast<int64_t>(x.sorted_indices.size()) == x.batch(),
+           InvalidArgument, "[", name(), "] expected one of the sorted_indices for each of ", x.batch(),
+           " sequences, got ", x.sorted_indices.size());
+  const std::vector<int64_t> places = detail::inverse_order(x.sorted_indices);  // checks them
   LSTMState from{state_or_zeros(start.h, "h0", x.batch(), data, false), {}};
   if (kind_ == Kind::lstm) from.c = state_or_zeros(start.c, "c0", x.batch(), data, false);
   LayerResults result = layers(data, x.batch_sizes, reordered(from, x.sorted_indices));
-  return {PackedSequence{result.y, x.batch_sizes, x.sorted_indices},
-          reordered(result.state, detail::inverse_order(x.sorted_indices))};
+  return {PackedSequence{result.y, x.batch_sizes, x.sorted_indices}, reordered(result.state, places)};
 }
 
 std::string RecurrentModule::extra() const {

@@ -125,9 +125,9 @@ struct EigResult {
   NDArray eigenvectors;  ///< complex (.., n, n, 2), in the columns; their norm is 1
 };
 /// The eigenvalues and eigenvectors of a real matrix without symmetry. Complex numbers are pairs in the last
-/// dimension, as in operators/fft.h, whose fft::multiply() and others compute with them. The gradient is
-/// infinite or NaN if two eigenvalues are equal; it throws InvalidArgument if the eigenvectors do not span
-/// the space.
+/// dimension, as in operators/fft.h, whose fft::multiply() and others compute with them. Gradients of
+/// eigenvectors are infinite or NaN if two eigenvalues are equal; without n independent eigenvectors, all
+/// gradients are inaccurate or throw InvalidArgument.
 EigResult eig(const Arg& a);
 NDArray eigvals(const Arg& a);
 
