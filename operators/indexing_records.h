@@ -59,7 +59,8 @@ struct EmbeddingAttrs {
   static void fields(V&& v) {
     v("padding", &EmbeddingAttrs::padding, "the row that stands for padding, whose gradient is 0; -1: none");
     v("sparse", &EmbeddingAttrs::sparse, "the gradient of the table holds only the rows that were taken");
-    v("from_end", &EmbeddingAttrs::from_end, "negative indices count from the end; otherwise they are errors");
+    v("from_end", &EmbeddingAttrs::from_end,
+      "negative indices count from the end; otherwise they are errors");
   }
 };
 
