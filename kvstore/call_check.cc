@@ -1,6 +1,7 @@
 #include "kvstore/call_check.h"
 
 #include "engine/base/check.h"
+#include "operators/indexing.h"
 
 namespace mx::detail {
 
@@ -31,6 +32,16 @@ void check_outs(const char* op, const std::string& key, const std::vector<NDArra
   for (size_t i = 0; i < outs.size(); ++i)
     MX_CHECK(outs[i].shape() == shape, InvalidArgument, "[", op, "] expected arrays of the shape ", shape,
              " of key \"", key, "\", got array ", i, " of shape ", outs[i].shape());
+}
+
+void check_rows(const std::string& key, const NDArray& rows, const Shape& shape) {
+  MX_CHECK(shape.rank() >= 1 && rows.rank() == 1 && is_integral(rows.dtype()), InvalidArgument,
+           "[row_sparse_pull] expected integers (n,) that name rows of key \"", key, "\", ", shape, ", got ",
+           rows.dtype(), ' ', rows.shape());
+}
+
+void copy_rows(NDArray out, const NDArray& rows, const NDArray& part, std::source_location where) {
+  index_copy_(out, rows.to(out.context(), where), part.to(out.context(), where), 0, where);
 }
 
 void check_lengths(const char* op, size_t keys, size_t values, const char* what) {

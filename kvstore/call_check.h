@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,10 @@ void check_values(const char* op, const std::string& key, const std::vector<NDAr
                   const Shape& shape, KVReduce reduce);
 /// Throws, naming the key, if an array that is to be filled has another shape.
 void check_outs(const char* op, const std::string& key, const std::vector<NDArray>& outs, const Shape& shape);
+/// Throws, naming the key, unless `rows` can name rows of an array of this shape in row_sparse_pull().
+void check_rows(const std::string& key, const NDArray& rows, const Shape& shape);
+/// Copies `part`, which has these rows, to its places in `out`, converting the type.
+void copy_rows(NDArray out, const NDArray& rows, const NDArray& part, std::source_location where);
 /// Throws if lists that belong together differ in length.
 void check_lengths(const char* op, size_t keys, size_t values, const char* what);
 

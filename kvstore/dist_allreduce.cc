@@ -244,6 +244,13 @@ void DistAllreduce::pull(const KVKey& key, const Values& outs, const KVOptions& 
   table_.pull(key.name(), outs, options.where);
 }
 
+void DistAllreduce::row_sparse_pull(const KVKey& key, const NDArray& rows, const Values& outs,
+                                    const KVOptions& options) {
+  const CallScope scope(options);
+  const std::lock_guard lock(mutex_);
+  table_.pull_rows(key.name(), rows, outs, options.where);
+}
+
 void DistAllreduce::broadcast_message(const std::string& what, const NDArray& buffer,
                                       const KVOptions& options) {
   CollectiveOp op{.name = "broadcast",

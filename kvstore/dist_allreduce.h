@@ -50,6 +50,8 @@ class DistAllreduce final : public KVStore {
   void erase(const KVKey& key, std::source_location where) override;
   void push(const KVKey& key, const Values& values, const KVOptions& options) override;
   void pull(const KVKey& key, const Values& outs, const KVOptions& options) override;
+  void row_sparse_pull(const KVKey& key, const NDArray& rows, const Values& outs,
+                       const KVOptions& options) override;
   void pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                 const std::vector<Values>& outs, const KVOptions& options) override;
   void broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,

@@ -12,6 +12,7 @@
 #include "kvstore/local_store.h"
 #include "kvstore/server/server.h"
 #include "kvstore/sum.h"
+#include "operators/indexing.h"
 
 namespace mx {
 namespace {
@@ -109,6 +110,21 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& type, const KVStoreO
   expect(options.bytes_in_flight >= 1, "bytes_in_flight of at least 1", options.bytes_in_flight);
   expect(options.check_every >= 0, "check_every of at least 0", options.check_every);
   return maker(options);  // without the lock: the maker may wait for other processes
+}
+
+void KVStore::row_sparse_pull(const KVKey& key, const NDArray& rows, const Values& outs,
+                              const KVOptions& options) {
+  const detail::CallScope scope(options);
+  std::vector<NDArray> whole;
+  for (const NDArray& out : outs.list()) {
+    detail::check_rows(key.name(), rows, out.shape());
+    whole.push_back(empty(out.shape(), out.dtype(), out.context()));
+  }
+  pull(key, whole, options);
+  for (size_t i = 0; i < whole.size(); ++i)
+    detail::copy_rows(outs.list()[i], rows,
+                      take({whole[i], options.where}, rows.to(whole[i].context(), options.where)),
+                      options.where);
 }
 
 void KVStore::pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,

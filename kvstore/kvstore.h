@@ -135,6 +135,13 @@ class KVStore {
   virtual void push(const KVKey& key, const Values& values, const KVOptions& options = {}) = 0;
   /// Copies the stored array into each of `outs`, converting types.
   virtual void pull(const KVKey& key, const Values& outs, const KVOptions& options = {}) = 0;
+  /// Copies the rows `rows`, integers (n,), of the stored array to the same rows of each of `outs`, which
+  /// have its shape; their other rows stay. For tables of which a batch needs few rows, as MXNet's function.
+  /// A store with a copy of the array in this process copies these rows alone; the default, which the stores
+  /// with servers have, pulls the whole array first. Throws InvalidArgument for an array of rank 0 and other
+  /// rows; an index out of range is found when the operation runs.
+  virtual void row_sparse_pull(const KVKey& key, const NDArray& rows, const Values& outs,
+                               const KVOptions& options = {});
   /// Like push() with `values[i]` and pull() with `outs[i]` for each key, in the order of the list. A store
   /// may combine the keys to larger messages, so an array of `outs` must not be a value of another key.
   /// Throws InvalidArgument if the lists differ in length.

@@ -58,6 +58,13 @@ void LocalStore::pull(const KVKey& key, const Values& outs, const KVOptions& opt
   table_.pull(key.name(), outs, options.where);
 }
 
+void LocalStore::row_sparse_pull(const KVKey& key, const NDArray& rows, const Values& outs,
+                                 const KVOptions& options) {
+  const CallScope scope(options);
+  const std::lock_guard lock(mutex_);
+  table_.pull_rows(key.name(), rows, outs, options.where);
+}
+
 void LocalStore::pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                           const std::vector<Values>& outs, const KVOptions& options) {
   {

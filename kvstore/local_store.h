@@ -29,6 +29,8 @@ class LocalStore final : public KVStore {
   void erase(const KVKey& key, std::source_location where) override;
   void push(const KVKey& key, const Values& values, const KVOptions& options) override;
   void pull(const KVKey& key, const Values& outs, const KVOptions& options) override;
+  void row_sparse_pull(const KVKey& key, const NDArray& rows, const Values& outs,
+                       const KVOptions& options) override;
   void pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                 const std::vector<Values>& outs, const KVOptions& options) override;
   void set_updater(Updater updater) override;

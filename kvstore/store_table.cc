@@ -3,6 +3,7 @@
 #include "engine/base/check.h"
 #include "kvstore/call_check.h"
 #include "ndarray/grad_mode.h"
+#include "operators/indexing.h"
 #include "optim/detail/dictionary.h"
 
 namespace mx::detail {
@@ -50,6 +51,16 @@ void StoreTable::pull(const std::string& key, const KVStore::Values& outs, std::
   const Entry& entry = at(key, "pull");
   check_outs("pull", key, outs.list(), entry.stored.shape());
   for (NDArray out : outs.list()) out.copy_from(entry.stored, where);
+}
+
+void StoreTable::pull_rows(const std::string& key, const NDArray& rows, const KVStore::Values& outs,
+                           std::source_location where) {
+  const NDArray& stored = at(key, "row_sparse_pull").stored;
+  check_rows(key, rows, stored.shape());
+  check_outs("row_sparse_pull", key, outs.list(), stored.shape());
+  if (outs.list().empty()) return;
+  const NDArray part = take({stored, where}, rows.to(stored.context(), where));
+  for (const NDArray& out : outs.list()) copy_rows(out, rows, part, where);
 }
 
 void StoreTable::set_updater(KVStore::Updater updater) {

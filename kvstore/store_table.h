@@ -49,6 +49,9 @@ class StoreTable {
   void apply(const std::string& key, Entry& entry, const NDArray& sum, std::source_location where);
   /// Copies the stored array into each of `outs`.
   void pull(const std::string& key, const KVStore::Values& outs, std::source_location where);
+  /// Copies these rows of the stored array to the same rows of each of `outs`.
+  void pull_rows(const std::string& key, const NDArray& rows, const KVStore::Values& outs,
+                 std::source_location where);
 
   void set_updater(KVStore::Updater updater);
   void set_optimizer(const std::string& name, const AttrMap& options, std::source_location where);

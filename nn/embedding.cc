@@ -10,6 +10,7 @@
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/indexing.h"
+#include "operators/kernels/index_check.h"
 #include "operators/matmul.h"
 #include "operators/reduce.h"
 #include "operators/select.h"
@@ -72,14 +73,14 @@ NDArray Embedding::forward(const NDArray& indices) {
   if (max_norm_) {
     const NoGrad pause;
     // A row that was taken several times gets the same values each time.
-    const NDArray rows = embedding({weight.detach(), table.where}, indices);
+    const NDArray rows = embedding({weight.detach(), table.where}, indices, -1, false, false);
     const NDArray norms = norm(rows, norm_type_, -1, true);
     const NDArray scale = where(norms > *max_norm_, *max_norm_ / (norms + 1e-7), 1);
     NDArray all = weight.detach();
     const int64_t width = all.size(1);
     index_copy_(all, indices.reshape({-1}), (rows * scale).reshape({indices.numel(), width}), 0, table.where);
   }
-  return embedding(table, indices, padding_, sparse_);
+  return embedding(table, indices, padding_, sparse_, false);
 }
 
 void Embedding::reset_parameters(Generator* generator) { reset_table(weight, padding_, generator); }
@@ -105,7 +106,7 @@ NDArray EmbeddingBag::forward(const NDArray& indices) {
   MX_CHECK(indices.rank() == 2, InvalidArgument,
            "[EmbeddingBag] expected indices (bags, size), or of rank 1 with offsets, got shape ",
            indices.shape());
-  const NDArray rows = embedding({weight.array(), detail::call_site()}, indices, padding_);
+  const NDArray rows = embedding({weight.array(), detail::call_site()}, indices, padding_, false, false);
   if (padding_ < 0 && indices.size(1) > 0)
     return mode_ == "sum" ? sum(rows, 1) : mode_ == "mean" ? mean(rows, 1) : max(rows, 1);
   const NDArray counts_in = (indices != padding_).expand_dims(-1);
@@ -119,30 +120,16 @@ NDArray EmbeddingBag::forward(const NDArray& indices) {
   return mode_ == "sum" ? total : total / maximum(count, 1);
 }
 
-namespace {
-
-void check_offsets(const std::vector<int64_t>& offsets, int64_t indices) {
-  int64_t before = 0;
-  for (size_t bag = 0; bag < offsets.size(); ++bag) {
-    const bool good = bag == 0 ? offsets[0] == 0 : offsets[bag] >= before && offsets[bag] <= indices;
-    MX_CHECK(good, InvalidArgument, "[EmbeddingBag] expected offsets that ascend from 0 to at most ", indices,
-             ", the number of indices, got ", offsets[bag], " at position ", bag);
-    before = offsets[bag];
-  }
-  MX_CHECK(!offsets.empty() || indices == 0, InvalidArgument,
-           "[EmbeddingBag] expected an offset of 0 for the first of ", indices, " indices, got no offsets");
-}
-
-}  // namespace
-
 NDArray EmbeddingBag::forward(const NDArray& indices, const NDArray& offsets) {
   MX_CHECK(mode_ != "max", InvalidArgument,
            "[EmbeddingBag] expected the mode \"sum\" or \"mean\" with offsets, got \"max\"");
   MX_CHECK(indices.rank() == 1 && offsets.rank() == 1 && is_integral(offsets.dtype()), InvalidArgument,
            "[EmbeddingBag] expected indices and integer offsets of rank 1, got shapes ", indices.shape(),
            " and ", offsets.dtype(), ' ', offsets.shape());
-  if (offsets.context().is_cpu()) check_offsets(offsets.to_vector<int64_t>(), indices.size(0));
-  const NDArray rows = embedding({weight.array(), detail::call_site()}, indices, padding_);
+  if (offsets.context().is_cpu())
+    kernels::detail::check_offsets(offsets.to_vector<int64_t>(), indices.size(0),
+                                   kernels::detail::OffsetsEnd::at_most, "offsets", "EmbeddingBag");
+  const NDArray rows = embedding({weight.array(), detail::call_site()}, indices, padding_, false, false);
   const NDArray kept = padding_ < 0 ? rows : where((indices != padding_).expand_dims(-1), rows, 0);
   const NDArray places = arange(indices.size(0)).to(offsets.context());
   const NDArray bags = searchsorted(offsets.to(places.dtype()), places, true) - 1;

@@ -28,7 +28,7 @@ struct EmbeddingOptions {
 
 /// Maps integers (..) to rows (.., width) of a table. Parameter: weight (rows, width), initialised from the
 /// standard normal distribution; the numbers come from the CPU's default generator on every device. An index
-/// out of range is found when the operation runs.
+/// out of range, which a negative one is too, is found when the operation runs.
 class Embedding : public ModuleOf<Embedding> {
  public:
   /// Throws InvalidArgument for a negative size, a padding_idx that is no row, a negative max_norm, and a
@@ -58,7 +58,7 @@ struct EmbeddingBagOptions {
 };
 
 /// Sums, means or largest elements of the rows of bags: maps integers (bags, size) to (bags, width). A bag
-/// without rows gives zeros. Parameter: weight (rows, width), as in Embedding.
+/// without rows gives zeros. Parameter: weight (rows, width), and errors of indices as in Embedding.
 class EmbeddingBag : public ModuleOf<EmbeddingBag> {
  public:
   /// Throws InvalidArgument for what Embedding refuses, and for another mode.

@@ -339,6 +339,9 @@ requires kIsModule<M> M Module::add(const std::string& name, const M& module) {
 /// Modules that share code derive from a Base, whose constructor gets the arguments.
 template <class Self, class Base = Module>
 class ModuleOf : public Base {
+  template <class T>
+  static constexpr bool kIsArray = std::is_convertible_v<T, Arg> || std::is_convertible_v<T, NDArray>;
+
  public:
   ModuleOf() = default;
   template <class... Args>
@@ -359,11 +362,23 @@ class ModuleOf : public Base {
   operator()(const Arg& first, Rest&&... rest) const {
     return call(first.where, first.array, std::forward<Rest>(rest)...);
   }
-  /// Calls forward() whose first argument is no array. Errors do not name the line of this call.
-  template <class First, class... Rest>
-  requires(!std::is_convertible_v<First, Arg> && !std::is_convertible_v<First, NDArray>) auto operator()(
-      First&& first, Rest&&... rest) const {
-    return call({}, std::forward<First>(first), std::forward<Rest>(rest)...);
+  /// Calls forward() whose first argument is no array, such as a PackedSequence.
+  template <class First>
+  requires(!kIsArray<First>) auto operator()(
+      First&& first, std::source_location where = std::source_location::current()) const {
+    return call(where, std::forward<First>(first));
+  }
+  template <class First, class Second>
+  requires(!kIsArray<First> && !std::is_same_v<std::decay_t<Second>, std::source_location>) auto operator()(
+      First&& first, Second&& second, std::source_location where = std::source_location::current()) const {
+    return call(where, std::forward<First>(first), std::forward<Second>(second));
+  }
+  /// With more arguments, errors do not name the line of this call.
+  template <class First, class Second, class Third, class... Rest>
+  requires(!kIsArray<First> && !std::is_same_v<std::decay_t<Third>, std::source_location>) auto operator()(
+      First&& first, Second&& second, Third&& third, Rest&&... rest) const {
+    return call({}, std::forward<First>(first), std::forward<Second>(second), std::forward<Third>(third),
+                std::forward<Rest>(rest)...);
   }
 
   Self clone() const { return nn::clone(static_cast<const Self&>(*this)); }

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "engine/base/check.h"
+#include "engine/base/host_list.h"
 #include "operators/indexing.h"
 #include "operators/shape_ops.h"
 
@@ -63,7 +64,8 @@ NDArray take_or_fill(const NDArray& rows, const std::vector<int64_t>& indices, i
 /// Indices of a padded array: index_of(b, t) for each place, `steps` times `batch` or the other way round.
 template <class IndexOf>
 std::vector<int64_t> padded_indices(int64_t steps, int64_t batch, bool batch_first, const IndexOf& index_of) {
-  std::vector<int64_t> indices(static_cast<size_t>(steps * batch));
+  const int64_t places = checked_numel({steps, batch}, sizeof(int64_t), "pad_packed_sequence");
+  std::vector<int64_t> indices = host_list<int64_t>(places, "pad_packed_sequence");
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t t = 0; t < steps; ++t)
       indices[static_cast<size_t>(batch_first ? b * steps + t : t * batch + b)] = index_of(b, t);
@@ -152,11 +154,15 @@ std::pair<NDArray, std::vector<int64_t>> pad_packed_sequence(const PackedSequenc
   const int64_t steps = options.total_length.value_or(longest), batch = packed.batch();
   MX_CHECK(steps >= longest, InvalidArgument, "[pad_packed_sequence] expected a total_length of at least ",
            longest, ", the length of the longest sequence, got ", steps);
+  const int64_t rows = packed.data.rank() >= 1 ? packed.data.shape()[0] : 0;
+  for (size_t t = 0; t < packed.batch_sizes.size(); ++t) {
+    const int64_t size = packed.batch_sizes[t];
+    MX_CHECK(size >= 0 && (t == 0 || size <= packed.batch_sizes[t - 1]), InvalidArgument,
+             "[pad_packed_sequence] expected batch_sizes that do not grow, got ", size, " at step ", t);
+    MX_CHECK(size <= rows, InvalidArgument, "[pad_packed_sequence] expected batch_sizes of at most ", rows,
+             ", the number of rows of data, got ", size, " at step ", t);
+  }
   const std::vector<int64_t> first = first_rows(packed.batch_sizes);
-  for (size_t t = 0; t < packed.batch_sizes.size(); ++t)
-    MX_CHECK(packed.batch_sizes[t] >= 0 && (t == 0 || packed.batch_sizes[t] <= packed.batch_sizes[t - 1]),
-             InvalidArgument, "[pad_packed_sequence] expected batch_sizes that do not grow, got ",
-             packed.batch_sizes[t], " at step ", t);
   MX_CHECK(packed.data.rank() >= 1 && packed.data.shape()[0] == first.back() &&
                (packed.sorted_indices.empty() || static_cast<int64_t>(packed.sorted_indices.size()) == batch),
            InvalidArgument, "[pad_packed_sequence] expected ", first.back(), " rows of data for ", batch,

@@ -32,7 +32,7 @@ void reset_all(const std::vector<Parameter>& parameters, int64_t hidden, Generat
 NDArray reordered(const NDArray& state, const std::vector<int64_t>& order) {
   if (order.empty() || !state.defined()) return state;
   const Shape shape{static_cast<int64_t>(order.size())};
-  return take(state, detail::index_array(order, shape, state.context()), 1);
+  return take(detail::at_call(state), detail::index_array(order, shape, state.context()), 1);
 }
 
 LSTMState reordered(const LSTMState& state, const std::vector<int64_t>& order) {
@@ -115,10 +115,12 @@ RecurrentModule::LayerResults RecurrentModule::layers(const NDArray& x,
       h.push_back(r.h_n);
       if (kind_ == Kind::lstm) c.push_back(r.c_n);
     }
-    y = results.size() == 1 ? results[0] : concat(results, -1);
+    y = results.size() == 1 ? results[0] : concat(results, -1, detail::call_site());
   }
   const auto stacked = [](const std::vector<NDArray>& states) {
-    return states.empty() ? NDArray() : states.size() == 1 ? states[0].expand_dims(0) : stack(states);
+    return states.empty()       ? NDArray()
+           : states.size() == 1 ? states[0].expand_dims(0)
+                                : stack(states, 0, detail::call_site());
   };
   return {y, {stacked(h), stacked(c)}};
 }
@@ -148,11 +150,14 @@ std::pair<PackedSequence, LSTMState> RecurrentModule::run_packed(const PackedSeq
            ") of 1 step or more, got ", x.data.defined() ? mx::detail::concat(x.data.shape()) : "none",
            " of ", x.batch_sizes.size(), " steps");
   const NDArray& data = x.data;
+  MX_CHECK(x.sorted_indices.empty() || static_cast<int64_t>(x.sorted_indices.size()) == x.batch(),
+           InvalidArgument, "[", name(), "] expected one of the sorted_indices for each of ", x.batch(),
+           " sequences, got ", x.sorted_indices.size());
+  const std::vector<int64_t> places = detail::inverse_order(x.sorted_indices);  // checks them
   LSTMState from{state_or_zeros(start.h, "h0", x.batch(), data, false), {}};
   if (kind_ == Kind::lstm) from.c = state_or_zeros(start.c, "c0", x.batch(), data, false);
   LayerResults result = layers(data, x.batch_sizes, reordered(from, x.sorted_indices));
-  return {PackedSequence{result.y, x.batch_sizes, x.sorted_indices},
-          reordered(result.state, detail::inverse_order(x.sorted_indices))};
+  return {PackedSequence{result.y, x.batch_sizes, x.sorted_indices}, reordered(result.state, places)};
 }
 
 std::string RecurrentModule::extra() const {

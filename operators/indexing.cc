@@ -148,7 +148,9 @@ void infer_embedding(InferContext& c) {
   c.output(kernels::take_shape(c.shape(0), c.shape(1), 0), c.dtype(0));
 }
 
-void run_embedding(const KernelArgs& args) { kernels::embedding(args.out[0], args.in[0], args.in[1]); }
+void run_embedding(const KernelArgs& args) {
+  kernels::embedding(args.out[0], args.in[0], args.in[1], args.attr<EmbeddingAttrs>().from_end);
+}
 
 void infer_embedding_gradient(InferContext& c) {
   const auto& attrs = c.attr<EmbeddingGradientAttrs>();
@@ -373,8 +375,8 @@ NDArray one_hot(const Arg& indices, IntArg classes, DType dtype) {
   return call(kOneHot, OneHotAttrs{classes, dtype}, {converted, indices.where});
 }
 
-NDArray embedding(const Arg& table, const NDArray& indices, IntArg padding, bool sparse) {
-  return call(kEmbedding, EmbeddingAttrs{padding, sparse}, table,
+NDArray embedding(const Arg& table, const NDArray& indices, IntArg padding, bool sparse, bool from_end) {
+  return call(kEmbedding, EmbeddingAttrs{padding, sparse, from_end}, table,
               detail::as_indices(indices, "embedding", table.where));
 }
 

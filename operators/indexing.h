@@ -58,8 +58,10 @@ NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates,
 NDArray one_hot(const Arg& indices, IntArg classes, DType dtype = f32);
 /// Returns table[indices[..], :] for a table (rows, width). The gradient of row `padding` (-1: none) is 0.
 /// With `sparse`, the table's gradient is row-sparse (operators/row_sparse.h), if there are fewer indices
-/// than rows and the gradient is not recorded itself.
-NDArray embedding(const Arg& table, const NDArray& indices, IntArg padding = -1, bool sparse = false);
+/// than rows and the gradient is not recorded itself. Without `from_end`, negative indices are out of range,
+/// as in PyTorch; nn::Embedding calls it so.
+NDArray embedding(const Arg& table, const NDArray& indices, IntArg padding = -1, bool sparse = false,
+                  bool from_end = true);
 /// Returns the gradient of embedding with respect to a table of `rows` rows: each row is the sum of `head`
 /// over the positions where that row was taken. Row `skip_row` (padding; -1: none) gets 0.
 NDArray embedding_gradient(const Arg& indices, const NDArray& head, IntArg rows, IntArg skip_row = -1);

@@ -54,10 +54,13 @@ struct OneHotAttrs {
 struct EmbeddingAttrs {
   int64_t padding = -1;
   bool sparse = false;
+  bool from_end = true;
   template <class V>
   static void fields(V&& v) {
     v("padding", &EmbeddingAttrs::padding, "the row that stands for padding, whose gradient is 0; -1: none");
     v("sparse", &EmbeddingAttrs::sparse, "the gradient of the table holds only the rows that were taken");
+    v("from_end", &EmbeddingAttrs::from_end,
+      "negative indices count from the end; otherwise they are errors");
   }
 };
 

@@ -120,6 +120,17 @@ struct EighResult {
 EighResult eigh(const Arg& a, bool upper = false);
 NDArray eigvalsh(const Arg& a, bool upper = false);
 
+struct EigResult {
+  NDArray eigenvalues;   ///< complex (.., n, 2), in ascending order of real and then of imaginary parts
+  NDArray eigenvectors;  ///< complex (.., n, n, 2), in the columns; their norm is 1
+};
+/// The eigenvalues and eigenvectors of a real matrix without symmetry. Complex numbers are pairs in the last
+/// dimension, as in operators/fft.h, whose fft::multiply() and others compute with them. Gradients of
+/// eigenvectors are infinite or NaN if two eigenvalues are equal; without n independent eigenvectors, all
+/// gradients are inaccurate or throw InvalidArgument.
+EigResult eig(const Arg& a);
+NDArray eigvals(const Arg& a);
+
 /// The number of singular values above rtol times the largest one; i64. rtol as in pinv().
 NDArray matrix_rank(const Arg& a, RealArg rtol = -1);
 /// The condition number: the largest singular value divided by the smallest one.

@@ -28,8 +28,8 @@ void infer(InferContext& c) {
   detail::check_index_type(c, 0);
   MX_CHECK(is_floating(c.dtype(1)) && indices.rank() == 1 && values.rank() == 2 && values[0] == indices[0],
            InvalidArgument, "[", c.name(),
-           "] expected indices (n,) and values (n, width) in floating point, got shape ", indices, " and ",
-           c.dtype(1), ' ', values);
+           "] expected indices (n,) and values (n, width) in floating point for a table of ", attrs.size,
+           " rows, got shape ", indices, " and ", c.dtype(1), ' ', values);
   MX_CHECK(attrs.size >= 0 && attrs.skip_row >= -1 && attrs.skip_row < attrs.size + 1, InvalidArgument, "[",
            c.name(), "] expected a size of 0 or more and a skip_row of the table (or -1), got size ",
            attrs.size, " and skip_row ", attrs.skip_row);
@@ -147,6 +147,11 @@ void put_rows(NDArray& target, const RowSparse& rows, std::source_location where
            InvalidArgument, "[put_rows] expected rows i64 (n,) and values (n, ",
            target.rank() == 2 ? target.shape()[1] : 0, ") for a table of rank 2, got ", indices.dtype(), ' ',
            indices.shape(), " and ", values.shape(), " for a table ", target.shape());
+  const bool recorded_target = target.impl().recorded();
+  MX_CHECK(!recorded_target && !values.impl().recorded(), InvalidState,
+           "[put_rows] expected a table and values that are not recorded, since no gradient flows through "
+           "this function, got recorded ",
+           recorded_target ? "a table" : "values", "; use index_copy_(), or NoGrad");
   detail::ArrayImpl* const in[] = {&indices.impl(), &values.impl()};
   detail::ArrayImpl* const out[] = {&target.impl()};
   launch({.kernel = &kPut,

@@ -37,7 +37,9 @@ std::optional<RowSparse> row_sparse(const NDArray& array);
 /// none) is left out.
 RowSparse sum_rows(const Arg& indices, const NDArray& values, IntArg size, IntArg skip_row = -1);
 
-/// Copies the rows to their places in `target` (size, width). The other rows stay.
+/// Copies the rows to their places in `target` (size, width). The other rows stay. No gradient flows through
+/// this function: throws InvalidState if the thread records and the target or the values are recorded
+/// (index_copy_() is recorded). Throws InvalidArgument for shapes that do not fit.
 void put_rows(NDArray& target, const RowSparse& rows,
               std::source_location where = std::source_location::current());
 

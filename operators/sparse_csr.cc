@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/host_list.h"
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/segment.h"
@@ -15,8 +16,8 @@ namespace mx {
 namespace {
 
 void check_matrix_shape(const Shape& shape) {
-  MX_CHECK(shape.rank() == 2 && shape[0] >= 0 && shape[1] >= 0, InvalidArgument,
-           "[SparseCSR] expected the shape of a matrix, got ", shape);
+  MX_CHECK(shape.rank() == 2 && shape[0] >= 0 && shape[1] >= 0 && shape[0] < INT64_MAX, InvalidArgument,
+           "[SparseCSR] expected the shape of a matrix, with fewer than 2^63 - 1 rows, got ", shape);
 }
 
 std::vector<int64_t> checked_indices(const NDArray& indices, int64_t size, const char* what) {
@@ -52,7 +53,7 @@ SortedEntries sort_entries(const NDArray& rows, const NDArray& columns, const Sh
   };
   std::stable_sort(sorted.order.begin(), sorted.order.end(),
                    [&](int64_t a, int64_t b) { return place(a) < place(b); });
-  sorted.pointers.assign(static_cast<size_t>(shape[0]) + 1, 0);
+  sorted.pointers = host_list<int64_t>(shape[0] + 1, "SparseCSR");
   for (size_t i = 0; i < sorted.order.size(); ++i) {
     const auto [r, c] = place(sorted.order[i]);
     if (i > 0 && place(sorted.order[i - 1]) == std::pair(r, c)) continue;
@@ -70,9 +71,9 @@ NDArray index_array(const std::vector<int64_t>& list, Context context) { return 
 }  // namespace
 
 SparseCSR::SparseCSR(const NDArray& pointers, const NDArray& columns, const NDArray& values,
-                     const Shape& shape)
-    : pointers_(detail::as_indices(pointers, "SparseCSR")),
-      columns_(detail::as_indices(columns, "SparseCSR")),
+                     const Shape& shape, std::source_location where)
+    : pointers_(detail::as_indices(pointers, "SparseCSR", where)),
+      columns_(detail::as_indices(columns, "SparseCSR", where)),
       values_(values),
       width_(shape.rank() == 2 ? shape[1] : 0) {
   check_matrix_shape(shape);
@@ -88,69 +89,76 @@ SparseCSR::SparseCSR(const NDArray& pointers, const NDArray& columns, const NDAr
 }
 
 SparseCSR SparseCSR::from_coo(const NDArray& rows, const NDArray& columns, const NDArray& values,
-                              const Shape& shape) {
+                              const Shape& shape, std::source_location where) {
   MX_CHECK(values.shape() == rows.shape(), InvalidArgument,
            "[SparseCSR] expected a value for each row index, ", rows.shape(), ", got shape ", values.shape());
   const SortedEntries sorted = sort_entries(rows, columns, shape);
   const Context context = values.context();
-  NDArray sums = take(values, index_array(sorted.order, context));
+  NDArray sums = take({values, where}, index_array(sorted.order, context));
   if (sorted.columns.size() < sorted.order.size())
-    sums = segment_sum(sums, index_array(sorted.groups, context));
-  return {index_array(sorted.pointers, context), index_array(sorted.columns, context), sums, shape};
+    sums = segment_sum({sums, where}, index_array(sorted.groups, context));
+  return {index_array(sorted.pointers, context), index_array(sorted.columns, context), sums, shape, where};
 }
 
-SparseCSR SparseCSR::from_edges(const NDArray& rows, const NDArray& columns, const Shape& shape) {
+SparseCSR SparseCSR::from_edges(const NDArray& rows, const NDArray& columns, const Shape& shape,
+                                std::source_location where) {
   const SortedEntries sorted = sort_entries(rows, columns, shape);
   const Context context = rows.context();
   return {index_array(sorted.pointers, context), index_array(sorted.columns, context),
-          ones({static_cast<int64_t>(sorted.columns.size())}, f32, context), shape};
+          ones({static_cast<int64_t>(sorted.columns.size())}, f32, context), shape, where};
 }
 
-SparseCSR SparseCSR::from_dense(const NDArray& x) {
+SparseCSR SparseCSR::from_dense(const NDArray& x, std::source_location where) {
   check_matrix_shape(x.shape());
-  const std::vector<NDArray> places = nonzero(x.detach());
+  const std::vector<NDArray> places = nonzero({x.detach(), where});
   const Shape axes{0, 1};
-  return {segment_offsets(places[0], x.shape()[0]), places[1], gather_nd(x, places, axes), x.shape()};
+  return {segment_offsets({places[0], where}, x.shape()[0]), places[1], gather_nd({x, where}, places, axes),
+          x.shape(), where};
 }
 
-NDArray SparseCSR::row_indices() const {
-  return segment_expand(arange(0, rows(), 1, i64, context()), pointers_, entries());
+NDArray SparseCSR::row_indices(std::source_location where) const {
+  return segment_expand({arange(0, rows(), 1, i64, context()), where}, pointers_, entries());
 }
 
-NDArray SparseCSR::to_dense() const {
+NDArray SparseCSR::to_dense(std::source_location where) const {
+  checked_numel(shape(), size_of(dtype()), "to_dense");
   // A column that does not exist becomes a place behind the last one, at which the addition fails.
-  const NDArray columns = columns_.to(i64), end = row_indices() * width_;
-  const NDArray places = where(logical_and(columns >= 0, columns < width_), end + columns, rows() * width_);
-  return index_add(zeros({rows() * width_}, dtype(), context()), places, values_).reshape(shape());
+  const NDArray columns = columns_.to(i64), end = row_indices(where) * width_;
+  const NDArray places =
+      mx::where(logical_and(columns >= 0, columns < width_), end + columns, rows() * width_);
+  return index_add({zeros({rows() * width_}, dtype(), context()), where}, places, values_).reshape(shape());
 }
 
-SparseCSR SparseCSR::transpose() const {
-  return from_coo(columns_, row_indices(), values_, {width_, rows()});
+SparseCSR SparseCSR::transpose(std::source_location where) const {
+  return from_coo(columns_, row_indices(where), values_, {width_, rows()}, where);
 }
 
-SparseCSR SparseCSR::with_values(const NDArray& values) const {
-  return {pointers_, columns_, values, shape()};
+SparseCSR SparseCSR::with_values(const NDArray& values, std::source_location where) const {
+  return {pointers_, columns_, values, shape(), where};
 }
 
-SparseCSR SparseCSR::to(Context context) const {
-  return {pointers_.to(context), columns_.to(context), values_.to(context), shape()};
+SparseCSR SparseCSR::to(Context context, std::source_location where) const {
+  return {pointers_.to(context, where), columns_.to(context, where), values_.to(context, where), shape(),
+          where};
 }
 
-SparseCSR SparseCSR::to(DType dtype) const { return with_values(values_.to(dtype)); }
+SparseCSR SparseCSR::to(DType dtype, std::source_location where) const {
+  return with_values(values_.to(dtype, where), where);
+}
 
-void SparseCSR::check() const {
+void SparseCSR::check(std::source_location where) const {
   // A product with no columns reads the structure only.
-  csr_matmul(values_.detach(), columns_, pointers_, zeros({width_, 0}, dtype(), context())).wait();
+  csr_matmul({values_.detach(), where}, columns_, pointers_, zeros({width_, 0}, dtype(), context())).wait();
 }
 
-NDArray matmul(const SparseCSR& a, const NDArray& x, bool transposed) {
+NDArray matmul(const SparseCSR& a, const NDArray& x, bool transposed, std::source_location where) {
   MX_CHECK(a.defined(), InvalidArgument, "[matmul] expected a sparse matrix, got an empty handle");
   const int64_t inner = transposed ? a.rows() : a.width();
   MX_CHECK((x.rank() == 1 || x.rank() == 2) && x.shape()[0] == inner, InvalidArgument,
            "[matmul] expected an array (", inner, ", n) or (", inner, ",) for a ",
            transposed ? "transposed " : "", "sparse matrix ", a.shape(), ", got shape ", x.shape());
-  return transposed ? csr_matmul_transposed(a.values(), a.columns(), a.pointers(), x, a.width())
-                    : csr_matmul(a.values(), a.columns(), a.pointers(), x);
+  return transposed ? csr_matmul_transposed({a.values(), where}, a.columns(), a.pointers(), x, a.width())
+                    : csr_matmul({a.values(), where}, a.columns(), a.pointers(), x);
 }
 
 }  // namespace mx

@@ -6,11 +6,13 @@
 //
 // A SparseCSR is a handle to three arrays, which are not changed after it was made; a copy shares them. If
 // `values` require a gradient, products and to_dense() are recorded. operators/sparse.h describes the arrays.
+// Errors of operations name the line that called the function here.
 //
 // Thread-safety: as NDArray; several threads may read one object.
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 
 #include "ndarray/ndarray.h"
 
@@ -24,16 +26,18 @@ class SparseCSR {
   /// values (entries,) in floating point. Throws InvalidArgument for shapes and types that do not fit, and
   /// for arrays on several devices. Does not wait: wrong pointers and columns are found by the operations
   /// that read them, and by check().
-  SparseCSR(const NDArray& pointers, const NDArray& columns, const NDArray& values, const Shape& shape);
+  SparseCSR(const NDArray& pointers, const NDArray& columns, const NDArray& values, const Shape& shape,
+            std::source_location where = std::source_location::current());
 
   /// Makes the matrix of the entries (rows[k], columns[k]) with the given values, in any order. Entries at
   /// the same place are added up. Waits for the indices. Throws InvalidArgument for an index out of range.
   static SparseCSR from_coo(const NDArray& rows, const NDArray& columns, const NDArray& values,
-                            const Shape& shape);
+                            const Shape& shape, std::source_location where = std::source_location::current());
   /// The same with 1 (f32) for all values; an edge that is listed twice counts once.
-  static SparseCSR from_edges(const NDArray& rows, const NDArray& columns, const Shape& shape);
+  static SparseCSR from_edges(const NDArray& rows, const NDArray& columns, const Shape& shape,
+                              std::source_location where = std::source_location::current());
   /// Makes the matrix of the elements of x (rows, columns) that are not 0. Waits for x.
-  static SparseCSR from_dense(const NDArray& x);
+  static SparseCSR from_dense(const NDArray& x, std::source_location where = std::source_location::current());
 
   bool defined() const { return values_.defined(); }
   Shape shape() const { return {rows(), width_}; }
@@ -47,16 +51,18 @@ class SparseCSR {
   const NDArray& values() const { return values_; }
 
   /// Returns the row of each entry, i64 (entries,): with columns() and values() the coordinate form.
-  NDArray row_indices() const;
-  NDArray to_dense() const;
+  NDArray row_indices(std::source_location where = std::source_location::current()) const;
+  /// Throws OutOfMemory when it is waited for, or InvalidArgument, if the dense form does not fit.
+  NDArray to_dense(std::source_location where = std::source_location::current()) const;
   /// Returns the transposed matrix, with ascending columns in each row. Waits for the indices.
-  SparseCSR transpose() const;
+  SparseCSR transpose(std::source_location where = std::source_location::current()) const;
   /// Returns the matrix with the same entries and other values (entries,).
-  SparseCSR with_values(const NDArray& values) const;
-  SparseCSR to(Context context) const;
-  SparseCSR to(DType dtype) const;
+  SparseCSR with_values(const NDArray& values,
+                        std::source_location where = std::source_location::current()) const;
+  SparseCSR to(Context context, std::source_location where = std::source_location::current()) const;
+  SparseCSR to(DType dtype, std::source_location where = std::source_location::current()) const;
   /// Waits, and throws InvalidArgument unless pointers and columns are valid.
-  void check() const;
+  void check(std::source_location where = std::source_location::current()) const;
 
   /// For hooks of modules (nn/detail/call_arrays.h).
   template <class V>
@@ -72,6 +78,7 @@ class SparseCSR {
 };
 
 /// Returns a x, or a' x if `transposed`, for x of rank 1 or 2.
-NDArray matmul(const SparseCSR& a, const NDArray& x, bool transposed = false);
+NDArray matmul(const SparseCSR& a, const NDArray& x, bool transposed = false,
+               std::source_location where = std::source_location::current());
 
 }  // namespace mx

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <stdexcept>
 #include <typeinfo>
 
 namespace mx {
@@ -80,6 +81,8 @@ std::exception_ptr rewritten(const std::function<std::string(const std::string& 
   } catch (const OperationError& e) {
     return std::make_exception_ptr(OperationError(message(e.what())));
   } catch (const std::bad_alloc& e) {
+    return std::make_exception_ptr(OutOfMemory(message(e.what())));
+  } catch (const std::length_error& e) {  // a container's size is beyond every memory
     return std::make_exception_ptr(OutOfMemory(message(e.what())));
   } catch (...) {
     return std::make_exception_ptr(ForeignError(message(current_exception_text())));

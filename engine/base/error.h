@@ -110,7 +110,7 @@ class NumericError : public Error {
 std::string current_exception_text();
 
 /// Returns the current exception with the message that `message` makes from its text. An mx error keeps its
-/// type, std::bad_alloc becomes OutOfMemory, and anything else becomes an OperationError. Without memory for
+/// type, bad_alloc and length_error become OutOfMemory, anything else an OperationError. Without memory for
 /// that, returns the exception unchanged. Precondition: called inside a catch block.
 std::exception_ptr rewrite_current_exception(
     const std::function<std::string(const std::string& text)>& message);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -86,11 +87,9 @@ struct Run {
   std::vector<Edge> frontier;    // in the order in which a walk from the outputs finds them
 };
 
-bool contains_edge(const std::vector<Edge>& edges, const Edge& edge) {
-  return std::ranges::any_of(edges, [&](const Edge& other) {
-    return other.node.get() == edge.node.get() && other.output == edge.output;
-  });
-}
+/// Edges, for look-up: the nodes and their outputs.
+using EdgeSet = std::set<std::pair<const Node*, uint32_t>>;
+std::pair<const Node*, uint32_t> ends_of(const Edge& edge) { return {edge.node.get(), edge.output}; }
 
 /// Finds the frontier: edges from nodes of the scope to other nodes. A node of a view counts as one of the
 /// scope, whenever it was made: the walk goes on through it. Not recursive, since chains may be long.
@@ -98,6 +97,7 @@ void find_frontier(Run& run) {
   std::unordered_set<const Node*> seen;
   for (const Edge& begin : run.begins) seen.insert(begin.node.get());
   std::vector<Node*> path;
+  EdgeSet found;
   const auto enter = [&](const Edge& edge) {
     if (!edge || seen.contains(edge.node.get())) return;
     if (edge.node->scope() == run.scope || edge.node->is_view()) {
@@ -105,7 +105,7 @@ void find_frontier(Run& run) {
       path.push_back(edge.node.get());
       return;
     }
-    if (!contains_edge(run.frontier, edge)) run.frontier.push_back(edge);
+    if (found.insert(ends_of(edge)).second) run.frontier.push_back(edge);
   };
   for (const NDArray& output : run.outputs) enter(edge_of(output.impl()));
   while (!path.empty()) {
@@ -115,9 +115,12 @@ void find_frontier(Run& run) {
   }
 }
 
+/// Precondition: each edge is in a list once.
 bool same_edges(const std::vector<Edge>& a, const std::vector<Edge>& b) {
+  EdgeSet known;
+  for (const Edge& edge : a) known.insert(ends_of(edge));
   return a.size() == b.size() &&
-         std::ranges::all_of(a, [&](const Edge& edge) { return contains_edge(b, edge); });
+         std::ranges::all_of(b, [&](const Edge& edge) { return known.contains(ends_of(edge)); });
 }
 
 /// Runs the function, recording. `edges` are those to which the inputs' gradients flow; an edge without a
@@ -174,7 +177,12 @@ class CheckpointCall {
       for (const Edge& edge : run.frontier)
         call->leaf_versions_.push_back(edge.node->leaf() ? static_cast<Leaf&>(*edge.node).version() : 0);
       edges.insert(edges.end(), run.frontier.begin(), run.frontier.end());
-      call->check_inputs("function that does not change its inputs in place");
+      call->each_changed_input([](size_t i, const SavedValue&, uint32_t) {
+        throw InvalidState(concat(
+            "[checkpoint] expected a function that does not change its inputs in place, got one that has "
+            "changed input ",
+            i));
+      });
       for (const NDArray& output : run.outputs) {
         outputs.push_back(call->own_array(output, run, outputs));
         call->recorded_outputs_.push_back(edge_of(output.impl()) ? 1 : 0);
@@ -204,11 +212,12 @@ class CheckpointCall {
     return output.clone();
   }
 
-  /// Throws InvalidState if an input has been changed since the call.
-  void check_inputs(const char* expected) const {
+  /// Calls f(i, input, changes) for each input that has been changed in place since the call began.
+  template <class F>
+  void each_changed_input(const F& f) const {
     for (size_t i = 0; i < inputs_.size(); ++i)
-      MX_CHECK(inputs_[i].changes(*inputs_[i].array) == 0, InvalidState, "[checkpoint] expected a ", expected,
-               ", got one that has changed input ", i);
+      if (const uint32_t changes = inputs_[i].changes(*inputs_[i].array); changes != 0)
+        f(i, inputs_[i], changes);
   }
 
   std::vector<Ref<ArrayImpl>> arrays() const {
@@ -218,9 +227,9 @@ class CheckpointCall {
   }
 
   void check_unchanged() const {
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      if (const uint32_t changes = inputs_[i].changes(*inputs_[i].array); changes != 0)
-        throw_changed(*inputs_[i].array, changes, concat("input ", i, " of [checkpoint]"), "the call");
+    each_changed_input([](size_t i, const SavedValue& input, uint32_t changes) {
+      throw_changed(*input.array, changes, concat("input ", i, " of [checkpoint]"), "the call");
+    });
     for (size_t i = 0; i < frontier_.size(); ++i) {
       if (!frontier_[i].node->leaf()) continue;
       const uint32_t version = static_cast<const Leaf&>(*frontier_[i].node).version();

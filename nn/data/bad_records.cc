@@ -16,6 +16,18 @@ std::string excerpt(std::string_view text) {
   return text.size() > 40 ? made + "..." : made;
 }
 
+bool is_too_large(std::string_view text) {
+  const size_t mark = std::min(text.find_first_of("eE"), text.size());
+  const std::string_view digits = text.substr(0, mark), power = text.substr(std::min(mark + 1, text.size()));
+  const bool shrinks = power.starts_with('-');
+  int64_t exponent = 0;
+  for (const char c : power)
+    if (c >= '0' && c <= '9') exponent = std::min<int64_t>(10 * exponent + (c - '0'), int64_t{1} << 40);
+  const auto point = static_cast<int64_t>(std::min(digits.find('.'), digits.size()));
+  const auto first = static_cast<int64_t>(std::min(digits.find_first_of("123456789"), digits.size()));
+  return point - first + (shrinks ? -exponent : exponent) > 0;
+}
+
 std::string place(const char* reader, const std::string& path) {
   return mx::detail::concat("[", reader, "] ", io::in_quotes(path));
 }

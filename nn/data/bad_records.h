@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -41,6 +42,24 @@ bool parse_number(std::string_view text, T& value) {
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
   const std::from_chars_result result = std::from_chars(text.data(), text.data() + text.size(), value);
   return result.ec == std::errc() && result.ptr == text.data() + text.size();
+}
+
+/// Returns true if a decimal number that no floating-point type in use can hold is too large, and false if it
+/// is too small. Precondition: `text` is such a number.
+bool is_too_large(std::string_view text);
+
+/// The same as parse_number() for a real number. One that is too large for T is infinite, and one that is too
+/// small is 0.
+template <class T>
+bool parse_real(std::string_view text, T& value) {
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  const std::from_chars_result result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ptr != text.data() + text.size()) return false;
+  if (result.ec == std::errc::result_out_of_range) {
+    value = is_too_large(text) ? std::numeric_limits<T>::infinity() : T(0);
+    if (text[0] == '-') value = -value;
+  }
+  return result.ec == std::errc() || result.ec == std::errc::result_out_of_range;
 }
 
 /// Returns the text for a message: at most 40 characters, without control characters.

@@ -20,6 +20,7 @@ using detail::trimmed;
 
 struct Record {
   std::vector<std::string> fields;
+  std::vector<uint8_t> in_quotes;  // of each field
   int64_t line = 0;
   size_t offset = 0;
 };
@@ -38,10 +39,13 @@ class CsvScanner {
     skip_empty_lines();
     if (at_ >= text_.size()) return false;
     record.fields.clear();
+    record.in_quotes.clear();
     record.line = line_;
     record.offset = at_;
-    do record.fields.push_back(field(record));
-    while (at_ < text_.size() && take(separator_));
+    do {
+      record.in_quotes.push_back(at_ < text_.size() && text_[at_] == '"' ? 1 : 0);
+      record.fields.push_back(record.in_quotes.back() != 0 ? quoted(record) : plain());
+    } while (at_ < text_.size() && take(separator_));
     end_line(record);
     return true;
   }
@@ -64,8 +68,7 @@ class CsvScanner {
     }
   }
 
-  std::string field(const Record& record) {
-    if (at_ < text_.size() && text_[at_] == '"') return quoted(record);
+  std::string plain() {
     const size_t begin = at_;
     while (at_ < text_.size() && text_[at_] != separator_ && !line_ends()) ++at_;
     return std::string(text_.substr(begin, at_ - begin));
@@ -125,19 +128,20 @@ bool is_integer(const std::string& field) {
 
 bool is_real(const std::string& field) {
   double value;
-  return trimmed(field).empty() || parse_number(trimmed(field), value);
+  return trimmed(field).empty() || detail::parse_real(trimmed(field), value);
 }
 
 double real_of(const std::string& field) {
   double value = std::numeric_limits<double>::quiet_NaN();
-  parse_number(trimmed(field), value);
+  detail::parse_real(trimmed(field), value);
   return value;
 }
 
-CsvType narrowest(const std::vector<Record>& records, size_t column) {
+CsvType narrowest(const std::vector<Record>& records, size_t column, bool quotes_are_text) {
   CsvType type = CsvType::integer;
   for (const Record& record : records) {
     const std::string& field = record.fields[column];
+    if (quotes_are_text && record.in_quotes[column] != 0) return CsvType::text;
     if (type == CsvType::integer && !is_integer(field)) type = CsvType::real;
     if (type == CsvType::real && !is_real(field)) return CsvType::text;
   }
@@ -149,9 +153,9 @@ void check_field(const std::string& where, const Record& record, const CsvTable:
   const bool fits =
       column.type == CsvType::text || (column.type == CsvType::integer ? is_integer(field) : is_real(field));
   MX_CHECK(fits, FormatError, where, ": expected ",
-           column.type == CsvType::integer ? "an integer" : "a number", " in column '", column.name,
-           "' of the record at offset ", record.offset, ", line ", record.line, ", got '", excerpt(field),
-           "'");
+           column.type == CsvType::integer ? "an integer of 64 bits" : "a number", " in column '",
+           column.name, "' of the record at offset ", record.offset, ", line ", record.line, ", got '",
+           excerpt(field), "'");
 }
 
 void append_field(CsvTable::Column& column, std::string& field) {
@@ -165,9 +169,10 @@ void append_field(CsvTable::Column& column, std::string& field) {
   }
 }
 
+/// Returns a text such that the reader, if it takes quotes for text, does not take it for a number.
 std::string csv_quoted(const std::string& text, char separator) {
-  const bool plain = text.find_first_of("\"\r\n") == std::string::npos &&
-                     text.find(separator) == std::string::npos && trimmed(text) == text && !text.empty();
+  const bool plain = text.find_first_of("\"\r\n") == std::string::npos && !text.starts_with('\xef') &&
+                     text.find(separator) == std::string::npos && trimmed(text) == text && !is_real(text);
   if (plain) return text;
   std::string made = "\"";
   for (char c : text) made += c == '"' ? std::string("\"\"") : std::string(1, c);
@@ -180,14 +185,21 @@ std::string field_text(const CsvTable::Column& column, size_t row, char separato
   const std::to_chars_result end = column.type == CsvType::integer
                                        ? std::to_chars(buffer, buffer + sizeof(buffer), column.integers[row])
                                        : std::to_chars(buffer, buffer + sizeof(buffer), column.reals[row]);
-  return {buffer, end.ptr};
+  std::string text(buffer, end.ptr);
+  // Without a point, a column of whole numbers would be read as integers.
+  if (column.type == CsvType::real && is_integer(text)) text += ".0";
+  return text.find(separator) == std::string::npos ? text : '"' + text + '"';
+}
+
+void check_separator(char separator) {
+  MX_CHECK(separator != '"' && separator != '\n' && separator != '\r', InvalidArgument,
+           "[csv] expected a separator other than a quote or the end of a line");
 }
 
 }  // namespace
 
 CsvTable parse_csv(io::Bytes bytes, const std::string& path, const CsvOptions& options) {
-  MX_CHECK(options.separator != '"' && options.separator != '\n' && options.separator != '\r',
-           InvalidArgument, "[csv] expected a separator other than a quote or the end of a line");
+  check_separator(options.separator);
   const std::string where = detail::place("csv", path);
   CsvScanner scanner({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, where, options);
   std::vector<CsvTable::Column> columns;
@@ -196,8 +208,9 @@ CsvTable parse_csv(io::Bytes bytes, const std::string& path, const CsvOptions& o
   if (options.header) {
     MX_CHECK(scanner.next(record), FormatError, where,
              ": expected a record with the names of the columns at offset 0, got an empty file");
-    for (const std::string& name : record.fields) {
-      const std::string short_name(trimmed(name));
+    for (size_t i = 0; i < record.fields.size(); ++i) {
+      const std::string& name = record.fields[i];
+      const std::string short_name(record.in_quotes[i] != 0 ? std::string_view(name) : trimmed(name));
       for (const CsvTable::Column& other : columns)
         MX_CHECK(other.name != short_name, FormatError, where, ": expected different names of columns, got '",
                  excerpt(short_name), "' twice");
@@ -220,7 +233,8 @@ CsvTable parse_csv(io::Bytes bytes, const std::string& path, const CsvOptions& o
              InvalidArgument, "[csv] expected types of columns that the file has, got one for '", name, "'");
   for (size_t i = 0; i < columns.size(); ++i) {
     const auto given = options.types.find(columns[i].name);
-    columns[i].type = given == options.types.end() ? narrowest(records, i) : given->second;
+    columns[i].type =
+        given == options.types.end() ? narrowest(records, i, options.quotes_are_text) : given->second;
   }
   int64_t rows = 0;
   for (Record& one : records)
@@ -237,6 +251,7 @@ CsvTable read_csv(const std::string& path, const CsvOptions& options) {
 }
 
 void write_csv(const std::string& path, const CsvTable& table, char separator) {
+  check_separator(separator);
   io::AtomicFile file(path);
   std::string line;
   for (size_t i = 0; i < table.columns().size(); ++i) {

@@ -5,8 +5,11 @@
 //   data::ArrayDataset set({x, table.codes("city").array});
 //
 // Fields may be in quotes; a quote inside is doubled, and a line may end inside quotes. Lines end with LF or
-// CRLF; empty lines are ignored. A column is i64 if all its fields are integers, otherwise f64 if all are
-// numbers or empty, which is NaN, and otherwise text. CsvOptions::types overrides that.
+// CRLF; empty lines are ignored. A column is i64 if all its fields are integers that i64 can hold, otherwise
+// f64 if all are numbers or empty, which is NaN, and otherwise text. So identifiers of more than 18 digits
+// lose digits unless their column is text. A number that is too large for f64 is infinite, and one that is
+// too small is 0. CsvOptions::types overrides the types, and CsvOptions::quotes_are_text makes columns with
+// quotes text.
 //
 // A record with another number of fields, a quote that is not closed, or a field that is not of its column's
 // type is a FormatError that names the file, the line and the byte offset of the record. Thread-safety: that
@@ -30,7 +33,10 @@ struct CsvOptions {
   char separator = ',';
   bool header = true;  ///< the first record has the names of the columns; otherwise they are "0", "1", ...
   std::map<std::string, CsvType> types{};  ///< by the column's name
-  BadSamples bad = BadSamples::fail;       ///< skip: records that are damaged are left out
+  /// A column with a field in quotes is text. Otherwise quotes do not matter, since many programs put them
+  /// around numbers too.
+  bool quotes_are_text = false;
+  BadSamples bad = BadSamples::fail;  ///< skip: records that are damaged are left out
   OnSkip on_skip = log_skipped;
   /// The largest number of bytes that a compressed file may decompress to.
   uint64_t max_inflated_bytes = uint64_t{1} << 32;
@@ -73,7 +79,10 @@ class CsvTable {
 CsvTable parse_csv(io::Bytes text, const std::string& path, const CsvOptions& options = {});
 CsvTable read_csv(const std::string& path, const CsvOptions& options = {});
 /// Writes a table so that read_csv() returns the same values. A file is replaced as a whole. Reals are
-/// written with as many digits as needed. Throws FileError.
+/// written with as many digits as needed, and with a point or an exponent. Texts that look like numbers are
+/// put in quotes: a table that may have a column of nothing else is read with CsvOptions::quotes_are_text. A
+/// column without rows has no type in the file. Throws FileError, and InvalidArgument for a separator that
+/// parse_csv() refuses.
 void write_csv(const std::string& path, const CsvTable& table, char separator = ',');
 
 }  // namespace mx::data

@@ -29,7 +29,8 @@ ArrayDataset::ArrayDataset(std::vector<NDArray> arrays, std::vector<std::string>
 std::vector<NDArray> ArrayDataset::gather(const Indices& indices) const {
   std::vector<NDArray> batch;
   batch.reserve(arrays_.size());
-  for (const NDArray& array : arrays_) batch.push_back(take(array, indices.array().to(array.context())));
+  for (const NDArray& array : arrays_)
+    batch.push_back(take({array, indices.where()}, indices.array().to(array.context(), indices.where())));
   return batch;
 }
 
@@ -122,7 +123,7 @@ std::vector<NDArray> FunctionDataset::gather(const Indices& indices) const {
   attrs.fields_of = &source_->fields;
   attrs.size = size_;
   const NDArray inputs[] = {indices.array()};
-  return call(read_samples(), attrs, inputs);
+  return call(read_samples(), attrs, inputs, indices.where());
 }
 
 Subset::Subset(DatasetHandle base, std::vector<int64_t> indices) : base_(std::move(base)) {
@@ -144,7 +145,8 @@ Indices Subset::in_base(const Indices& indices) const {
              size() - 1, ", got ", index, " at position ", i);
     values.push_back((*indices_)[static_cast<size_t>(index)]);
   }
-  return Indices(std::move(values), take(map_, indices.array()), indices.seed(), indices.epoch());
+  return Indices(std::move(values), take({map_, indices.where()}, indices.array()), indices.seed(),
+                 indices.epoch(), indices.where());
 }
 
 std::vector<NDArray> Subset::gather(const Indices& indices) const { return base_->gather(in_base(indices)); }

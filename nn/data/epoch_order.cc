@@ -1,5 +1,6 @@
 #include "nn/data/epoch_order.h"
 
+#include "engine/base/host_list.h"
 #include "ndarray/tensor.h"
 #include "operators/kernels/random.h"
 
@@ -7,7 +8,7 @@ namespace mx::data {
 
 std::vector<int64_t> random_order(int64_t n, int64_t seed, int64_t epoch, RandomPurpose purpose) {
   checked_numel({n}, sizeof(int64_t), "random_order");
-  std::vector<int64_t> order(static_cast<size_t>(n));
+  std::vector<int64_t> order = host_list<int64_t>(n, "random_order");
   mx::kernels::random_permutation({order.data(), i64, {n}, {1}}, epoch_key(seed, epoch, purpose), 0);
   return order;
 }

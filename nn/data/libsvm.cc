@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "ndarray/io/atomic_file.h"
 #include "ndarray/io/io_error.h"
 #include "nn/data/bad_records.h"
+#include "operators/kernels/index_check.h"
 
 namespace mx::data {
 namespace {
@@ -34,19 +36,30 @@ std::string_view take_word(std::string_view& line) {
   return word;
 }
 
+/// Reads a value or a label. `what` and `word` are for the message.
+float parse_value(std::string_view text, const std::string& where, const char* what, std::string_view word) {
+  float value = 0;
+  if (parse_number(text, value)) return value;
+  MX_CHECK(detail::parse_real(text, value), FormatError, where, ": expected ", what, ", got '", excerpt(word),
+           "'");
+  MX_CHECK(!std::isinf(value), FormatError, where, ": expected a number that f32 can hold, got '",
+           excerpt(text), "'");
+  return value;
+}
+
 SparseRow parse_sparse_row(std::string_view line, const std::string& where, const LibsvmOptions& options) {
   SparseRow row;
   const std::string_view label = take_word(line);
-  MX_CHECK(parse_number(label, row.label), FormatError, where, ": expected a number as label, got '",
-           excerpt(label), "'");
+  row.label = parse_value(label, where, "a number as label", label);
   const int64_t first = options.zero_based ? 0 : 1;
   for (std::string_view word = take_word(line); !word.empty(); word = take_word(line)) {
     const size_t colon = word.find(':');
     int64_t index = 0;
-    float value = 0;
-    MX_CHECK(colon != std::string_view::npos && parse_number(word.substr(0, colon), index) &&
-                 parse_number(word.substr(colon + 1), value),
-             FormatError, where, ": expected INDEX:VALUE, got '", excerpt(word), "'");
+    MX_CHECK(colon != std::string_view::npos, FormatError, where, ": expected INDEX:VALUE, got '",
+             excerpt(word), "'");
+    MX_CHECK(parse_number(word.substr(0, colon), index), FormatError, where,
+             ": expected INDEX:VALUE with an integer of 64 bits as index, got '", excerpt(word), "'");
+    const float value = parse_value(word.substr(colon + 1), where, "INDEX:VALUE", word);
     MX_CHECK(index >= first, FormatError, where, ": expected an index of at least ", first, ", got ", index);
     index -= first;
     MX_CHECK(row.indices.empty() || index > row.indices.back(), FormatError, where,
@@ -120,13 +133,7 @@ void check_sparse_table(const char* op, const SparseTable& t) {
   expect(t.indices, "indices", i64, entries);
   const std::vector<int64_t> offsets = t.offsets.to_vector<int64_t>(),
                              indices = t.indices.to_vector<int64_t>();
-  for (size_t i = 0; i < offsets.size(); ++i) {
-    const bool good = (i == 0 ? offsets[0] == 0 : offsets[i] >= offsets[i - 1]) &&
-                      (i + 1 < offsets.size() || offsets[i] == entries);
-    MX_CHECK(good, InvalidArgument, "[", op,
-             "] expected offsets that ascend from 0 to the number of entries, ", entries, ", got ",
-             offsets[i], " at position ", i);
-  }
+  kernels::detail::check_offsets(offsets, entries, kernels::detail::OffsetsEnd::exact, "offsets", op);
   for (size_t i = 0; i < indices.size(); ++i)
     MX_CHECK(indices[i] >= 0 && indices[i] < t.columns, InvalidArgument, "[", op,
              "] expected indices from 0 to ", t.columns - 1, ", got ", indices[i], " at position ", i);

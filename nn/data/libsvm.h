@@ -5,8 +5,9 @@
 //   data::ArrayDataset dense({table.dense(), table.labels});
 //   data::SampleDataset sparse(data::sparse_source(table), {.collate = data::join()});
 //
-// Indices must ascend within a line. An index that is below the first one or does not ascend, and a number
-// that cannot be read, are a FormatError that names the file, the line and the byte offset of the line.
+// Indices must ascend within a line. An index that is below the first one or does not ascend, a number that
+// cannot be read, and a value or label that is too large for f32 are a FormatError that names the file, the
+// line and the byte offset of the line. "inf" and "nan" are values; one that is too small for f32 is 0.
 #pragma once
 
 #include <cstdint>

@@ -32,6 +32,11 @@ void check_options(const DatasetHandle& dataset, const LoaderOptions& o) {
            "[Loader] expected a sampler with samples, got one of size ", o.sampler->size());
   MX_CHECK(o.batches == nullptr || o.batches->size() > 0, InvalidArgument,
            "[Loader] expected a sampler with batches, got one of size ", o.batches->size());
+  const int64_t needed = o.batches != nullptr   ? o.batches->samples_needed()
+                         : o.sampler != nullptr ? o.sampler->samples_needed()
+                                                : 0;
+  MX_CHECK(needed <= dataset->size(), InvalidArgument, "[Loader] expected a sampler of samples from 0 to ",
+           dataset->size() - 1, ", got one that takes sample ", needed - 1);
 }
 
 // The places of the epoch that shards divide: samples, or whole batches.
@@ -83,11 +88,11 @@ const Loader::Core& Loader::core() const {
   return *core_;
 }
 
-Loader::Iterator Loader::begin() {
+Loader::Iterator Loader::begin(std::source_location where) {
   core();
   MX_CHECK(next_epoch_ < kMaxEpoch, InvalidState, "[Loader] expected an epoch below ", kMaxEpoch, ", got ",
            next_epoch_);
-  const auto run = std::make_shared<Run>(core_, next_epoch_, next_position_);
+  const auto run = std::make_shared<Run>(core_, next_epoch_, next_position_, where);
   progress_ = run->progress();
   ++next_epoch_;
   next_position_ = 0;
@@ -132,20 +137,5 @@ void Loader::restore(const LoaderState& state) {
   next_epoch_ = state.epoch;
   next_position_ = state.position;
 }
-
-Batch& Loader::Iterator::operator*() const {
-  MX_CHECK(run_ != nullptr && !run_->at_end(), InvalidState,
-           "[Loader] expected an iterator with a batch, got one at the end");
-  return run_->batch();
-}
-
-Loader::Iterator& Loader::Iterator::operator++() {
-  MX_CHECK(run_ != nullptr && !run_->at_end(), InvalidState,
-           "[Loader] expected an iterator with a batch, got one at the end");
-  run_->next();
-  return *this;
-}
-
-bool Loader::Iterator::at_end() const { return run_ == nullptr || run_->at_end(); }
 
 }  // namespace mx::data

@@ -32,13 +32,13 @@
 // destroyed; other calls throw InvalidState.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <source_location>
 
 #include "engine/device/context.h"
-#include "nn/data/batch.h"
+#include "nn/data/batch_iterator.h"
 #include "nn/data/batch_transform.h"
 #include "nn/data/dataset.h"
 #include "nn/data/sampler.h"
@@ -83,7 +83,7 @@ struct LoaderState {
 
 class Loader {
  public:
-  class Iterator;
+  using Iterator = BatchIterator;
 
   /// Throws InvalidArgument for an empty data set, invalid options or a device that does not exist, and if
   /// drop_last would leave no batch.
@@ -92,8 +92,9 @@ class Loader {
   Loader& operator=(Loader&&) noexcept;
   ~Loader();
 
-  /// Starts the next epoch; after restore(), continues at the restored position.
-  Iterator begin();
+  /// Starts the next epoch; after restore(), continues at the restored position. Errors of the operations
+  /// that read samples name the line of this call, which is that of a `for` over the loader.
+  Iterator begin(std::source_location where = std::source_location::current());
   std::default_sentinel_t end() const { return {}; }
 
   /// The numbers of batches and of samples in each epoch of this shard, of all parts together. With a sampler
@@ -121,32 +122,6 @@ class Loader {
   std::shared_ptr<const Core> core_;
   std::shared_ptr<Progress> progress_;  // of the most recent loop
   int64_t next_epoch_ = 0, next_position_ = 0;
-};
-
-/// An input iterator: copies share their position.
-class Loader::Iterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using iterator_concept = std::input_iterator_tag;
-  using value_type = Batch;
-  using difference_type = std::ptrdiff_t;
-  using pointer = Batch*;
-  using reference = Batch&;
-
-  Iterator() = default;
-  Batch& operator*() const;
-  Batch* operator->() const { return &**this; }
-  /// Advances to the next batch. Throws if that batch could not be pushed; the next ++ then skips it.
-  Iterator& operator++();
-  void operator++(int) { ++*this; }
-  friend bool operator==(const Iterator& i, std::default_sentinel_t) { return i.at_end(); }
-
- private:
-  friend class Loader;
-  explicit Iterator(std::shared_ptr<Run> run) : run_(std::move(run)) {}
-  bool at_end() const;
-
-  std::shared_ptr<Run> run_;
 };
 
 }  // namespace mx::data

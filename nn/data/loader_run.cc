@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/host_list.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/launch.h"
 
@@ -39,12 +40,14 @@ std::vector<std::vector<int64_t>> lists_of(const LoaderOptions& options, const O
 
 }  // namespace
 
-Loader::Run::Run(std::shared_ptr<const Core> core, int64_t epoch, int64_t position)
+Loader::Run::Run(std::shared_ptr<const Core> core, int64_t epoch, int64_t position,
+                 const std::source_location& where)
     : core_(std::move(core)),
       progress_(std::make_shared<Progress>(Progress{epoch, position})),
       order_(order_of(core_->options, core_->order, epoch)),
       lists_(lists_of(core_->options, core_->order, epoch)),
-      pushed_(position) {
+      pushed_(position),
+      where_(where) {
   fill_queue();
 }
 
@@ -100,7 +103,7 @@ std::vector<int64_t> Loader::Run::indices_of(int64_t number) const {
   // The first rows % parts parts have one row more.
   const int64_t each = rows / options.parts, more = rows % options.parts;
   const int64_t first = begin + options.part * each + std::min(int64_t{options.part}, more);
-  std::vector<int64_t> values(static_cast<size_t>(each + (options.part < more ? 1 : 0)));
+  std::vector<int64_t> values = host_list<int64_t>(each + (options.part < more ? 1 : 0), "Loader");
   for (size_t i = 0; i < values.size(); ++i) {
     const int64_t place = first + static_cast<int64_t>(i);
     values[i] = lists ? (*list)[static_cast<size_t>(place)] : order_.at(place);
@@ -129,7 +132,7 @@ Loader::Run::Prepared Loader::Run::prepare(int64_t number, bool in_turn) const {
     prepared.indices = array(values);
     prepared.pending = core_->dataset->start(
         Indices(std::move(values), in_turn ? in_its_turn(prepared.indices) : prepared.indices,
-                core_->options.seed, progress_->epoch));
+                core_->options.seed, progress_->epoch, where_));
   } catch (...) {
     prepared.error = std::current_exception();
   }

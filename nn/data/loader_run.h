@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -31,15 +32,12 @@ struct Loader::Progress {
   int64_t delivered = 0;  // batches
 };
 
-class Loader::Run {
+class Loader::Run final : public detail::BatchRun {
  public:
   /// Pushes the first batches.
-  Run(std::shared_ptr<const Core> core, int64_t epoch, int64_t position);
+  Run(std::shared_ptr<const Core> core, int64_t epoch, int64_t position, const std::source_location& where);
 
-  /// Advances to the next batch. Rethrows the exception if that batch could not be pushed.
-  void next();
-  bool at_end() const { return at_end_; }
-  Batch& batch() { return current_; }
+  void next() override;
   const std::shared_ptr<Progress>& progress() const { return progress_; }
 
  private:
@@ -67,12 +65,11 @@ class Loader::Run {
   EpochOrder order_;
   std::vector<std::vector<int64_t>> lists_;  // of a sampler of batches: those of this shard
   std::deque<Prepared> queue_;
-  int64_t pushed_;        // the next batch to push
-  bool in_turn_ = false;  // the next batch must wait for turn_
-  Batch current_;
+  int64_t pushed_;                   // the next batch to push
+  bool in_turn_ = false;             // the next batch must wait for turn_
   std::vector<NDArray> handed_out_;  // the arrays of current_, unaffected by assignments of the program
   detail::Turn turn_;
-  bool at_end_ = false;
+  const std::source_location where_;  // of begin()
 };
 
 }  // namespace mx::data

@@ -148,12 +148,15 @@ PendingBatch SampleDataset::start(const Indices& indices) const {
     for (int64_t piece = 0; piece < pieces; ++piece) {
       const int64_t begin = n * piece / pieces, end = n * (piece + 1) / pieces;
       fetched.push_back(detail::step_token());
-      detail::push_step({indices.array()}, fetched.back(), "read_files", StreamKind::copy_in,
-                        [reading, begin, end] { reading->fetch(begin, end); });
+      detail::push_step(
+          {indices.array()}, fetched.back(), "read_files", StreamKind::copy_in,
+          [reading, begin, end] { reading->fetch(begin, end); }, {}, indices.where());
     }
   }
   const NDArray done = detail::step_token();
-  detail::push_step(fetched, done, "decode_samples", StreamKind::compute, [reading] { reading->run(); });
+  detail::push_step(
+      fetched, done, "decode_samples", StreamKind::compute, [reading] { reading->run(); }, {},
+      indices.where());
   return PendingBatch(
       [reading, done] {
         done.wait();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "engine/base/host_list.h"
 #include "nn/data/epoch_order.h"
 #include "nn/data/sample_random.h"
 
@@ -11,7 +12,7 @@ namespace mx::data {
 namespace {
 
 std::vector<int64_t> counted(int64_t n) {
-  std::vector<int64_t> all(static_cast<size_t>(n));
+  std::vector<int64_t> all = host_list<int64_t>(n, "sampler");
   std::iota(all.begin(), all.end(), int64_t{0});
   return all;
 }
@@ -26,6 +27,7 @@ class OrderedSampler final : public Sampler {
   std::vector<int64_t> order(int64_t epoch) const override {
     return shuffle_ ? random_order(n_, seed_, epoch) : counted(n_);
   }
+  int64_t samples_needed() const override { return n_; }
 
  private:
   int64_t n_;
@@ -41,8 +43,10 @@ class SubsetSampler final : public Sampler {
     for (size_t i = 0; i < indices_.size(); ++i)
       MX_CHECK(indices_[i] >= 0, InvalidArgument, "[subset_sampler] expected sample numbers from 0 on, got ",
                indices_[i], " at position ", i);
+    needed_ = std::min(*std::max_element(indices_.begin(), indices_.end()), INT64_MAX - 1) + 1;
   }
   int64_t size() const override { return static_cast<int64_t>(indices_.size()); }
+  int64_t samples_needed() const override { return needed_; }
   std::vector<int64_t> order(int64_t epoch) const override {
     if (!shuffle_) return indices_;
     std::vector<int64_t> order = random_order(size(), seed_, epoch);
@@ -54,6 +58,7 @@ class SubsetSampler final : public Sampler {
   std::vector<int64_t> indices_;
   bool shuffle_;
   int64_t seed_;
+  int64_t needed_ = 0;
 };
 
 class WeightedSampler final : public Sampler {
@@ -67,6 +72,7 @@ class WeightedSampler final : public Sampler {
                "[weighted_sampler] expected weights that are finite and not negative, got ", weights_[i],
                " at position ", i);
       possible += weights_[i] > 0 ? 1 : 0;
+      if (weights_[i] > 0) needed_ = static_cast<int64_t>(i) + 1;
       sums_.push_back(sum += weights_[i]);
     }
     MX_CHECK(possible > 0 && std::isfinite(sum), InvalidArgument,
@@ -77,6 +83,7 @@ class WeightedSampler final : public Sampler {
              replacement ? "" : std::to_string(possible), ", got ", draws);
   }
   int64_t size() const override { return draws_; }
+  int64_t samples_needed() const override { return needed_; }
 
   std::vector<int64_t> order(int64_t epoch) const override {
     SampleRandom random(epoch_key(seed_, epoch, RandomPurpose::draw));
@@ -85,12 +92,12 @@ class WeightedSampler final : public Sampler {
 
  private:
   std::vector<int64_t> independent(SampleRandom& random) const {
-    std::vector<int64_t> drawn;
-    while (static_cast<int64_t>(drawn.size()) < draws_) {
+    std::vector<int64_t> drawn = host_list<int64_t>(draws_, "weighted_sampler");
+    for (size_t i = 0; i < drawn.size();) {
       // The first sample whose sum of weights is above the number: samples of weight 0 are never that.
       const double at = random.uniform() * sums_.back();
       const auto found = std::upper_bound(sums_.begin(), sums_.end(), at);
-      if (found != sums_.end()) drawn.push_back(found - sums_.begin());
+      if (found != sums_.end()) drawn[i++] = found - sums_.begin();
     }
     return drawn;
   }
@@ -113,6 +120,7 @@ class WeightedSampler final : public Sampler {
   int64_t draws_;
   bool replacement_;
   int64_t seed_;
+  int64_t needed_ = 0;
 };
 
 class CutBatches final : public BatchSampler {
@@ -128,6 +136,7 @@ class CutBatches final : public BatchSampler {
              ", the number of samples, with drop_last, got ", batch_size);
   }
   int64_t size() const override { return size_; }
+  int64_t samples_needed() const override { return sampler_->samples_needed(); }
   std::vector<std::vector<int64_t>> batches(int64_t epoch) const override {
     const std::vector<int64_t> order = sampler_->order(epoch);
     const auto n = static_cast<int64_t>(order.size());
@@ -172,6 +181,7 @@ class LengthBatches final : public BatchSampler {
     ends_.push_back(static_cast<int64_t>(sorted_.size()));
   }
   int64_t size() const override { return static_cast<int64_t>(ends_.size()); }
+  int64_t samples_needed() const override { return static_cast<int64_t>(lengths_.size()); }
 
   std::vector<std::vector<int64_t>> batches(int64_t epoch) const override {
     std::vector<int64_t> order = sorted_;

@@ -30,6 +30,9 @@ class Sampler {
   virtual int64_t size() const = 0;
   /// Returns size() sample numbers.
   virtual std::vector<int64_t> order(int64_t epoch) const = 0;
+  /// Returns a number of samples that a data set must have at least for every order; 0 if that is not known.
+  /// A loader refuses a smaller data set when it is made. It checks all sample numbers when it uses them.
+  virtual int64_t samples_needed() const { return 0; }
 };
 using SamplerHandle = std::shared_ptr<const Sampler>;
 
@@ -41,6 +44,8 @@ class BatchSampler {
   virtual int64_t size() const = 0;
   /// Returns size() lists of sample numbers, none of them empty.
   virtual std::vector<std::vector<int64_t>> batches(int64_t epoch) const = 0;
+  /// As Sampler::samples_needed().
+  virtual int64_t samples_needed() const { return 0; }
 };
 using BatchSamplerHandle = std::shared_ptr<const BatchSampler>;
 

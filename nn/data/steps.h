@@ -21,7 +21,8 @@ inline NDArray step_token() { return empty({1}, u8); }
 /// Operations with the same array in `serial` run one after the other.
 template <class Work>
 void push_step(const std::vector<NDArray>& after, const NDArray& made, const char* name, StreamKind lane,
-               Work work, const std::vector<NDArray>& serial = {}) {
+               Work work, const std::vector<NDArray>& serial = {},
+               std::source_location where = std::source_location::current()) {
   std::vector<mx::detail::ArrayUse> uses;
   for (const NDArray& array : after) uses.push_back({&array.impl(), mx::detail::Touch::read});
   for (const NDArray& array : serial) uses.push_back({&array.impl(), mx::detail::Touch::update});
@@ -32,7 +33,7 @@ void push_step(const std::vector<NDArray>& after, const NDArray& made, const cha
         work();
         arrays.ran_well();
       },
-      {.name = name, .lane = lane}, std::source_location::current());
+      {.name = name, .lane = lane}, where);
 }
 
 /// Returns whether wait() would return or throw at once.

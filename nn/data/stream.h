@@ -15,7 +15,6 @@
 // threads or `prefetch`. Thread-safety: one thread at a time may use a loader and its iterators.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <iterator>
@@ -24,7 +23,7 @@
 #include <vector>
 
 #include "engine/device/context.h"
-#include "nn/data/batch.h"
+#include "nn/data/batch_iterator.h"
 #include "nn/data/batch_transform.h"
 #include "nn/data/collate.h"
 #include "nn/data/sample_dataset.h"
@@ -80,9 +79,12 @@ struct StreamState {
   friend bool operator==(const StreamState&, const StreamState&) = default;
 };
 
+/// The iterators' Batch::indices() are the places of the samples in the stream, before it was divided into
+/// shards. An error of a sample or a transform is thrown by the step to its batch; an error of the stream
+/// itself ends the epoch.
 class StreamLoader {
  public:
-  class Iterator;
+  using Iterator = BatchIterator;
 
   /// Throws InvalidArgument for invalid options.
   StreamLoader(IterableHandle dataset, StreamOptions options = {});
@@ -103,34 +105,6 @@ class StreamLoader {
   std::shared_ptr<const Core> core_;
   std::shared_ptr<Run> run_;  // the most recent loop
   StreamState next_;
-};
-
-/// An input iterator: copies share their position. Batch::indices() are the places of the samples in the
-/// stream, before it was divided into shards.
-class StreamLoader::Iterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using iterator_concept = std::input_iterator_tag;
-  using value_type = Batch;
-  using difference_type = std::ptrdiff_t;
-  using pointer = Batch*;
-  using reference = Batch&;
-
-  Iterator() = default;
-  Batch& operator*() const;
-  Batch* operator->() const { return &**this; }
-  /// Advances to the next batch. Throws the error of a sample or a transform; the next ++ then skips that
-  /// batch. An error of the stream itself ends the epoch.
-  Iterator& operator++();
-  void operator++(int) { ++*this; }
-  friend bool operator==(const Iterator& i, std::default_sentinel_t) { return i.at_end(); }
-
- private:
-  friend class StreamLoader;
-  explicit Iterator(std::shared_ptr<Run> run) : run_(std::move(run)) {}
-  bool at_end() const;
-
-  std::shared_ptr<Run> run_;
 };
 
 }  // namespace mx::data

@@ -132,7 +132,7 @@ struct StreamBatch {
 
 }  // namespace
 
-class StreamLoader::Run {
+class StreamLoader::Run final : public detail::BatchRun {
  public:
   Run(std::shared_ptr<const Core> core, StreamState begin)
       : core_(std::move(core)),
@@ -143,7 +143,7 @@ class StreamLoader::Run {
     fill_queue();
   }
 
-  void next() {
+  void next() override {
     if (at_end_) return;
     turn_.end(handed_out_);
     handed_out_.clear();
@@ -173,8 +173,6 @@ class StreamLoader::Run {
     current_ = Batch(std::move(arrays), indices, state_.epoch, state_.position - 1, core_->names);
   }
 
-  bool at_end() const { return at_end_; }
-  Batch& batch() { return current_; }
   const StreamState& state() const { return state_; }
 
  private:
@@ -215,9 +213,7 @@ class StreamLoader::Run {
   std::deque<Flight> queue_;
   NDArray order_ = detail::step_token();  // each step that reads the stream updates it
   detail::Turn turn_;
-  Batch current_;
   std::vector<NDArray> handed_out_;
-  bool at_end_ = false;
 };
 
 StreamLoader::StreamLoader(IterableHandle dataset, StreamOptions o) {
@@ -254,20 +250,5 @@ void StreamLoader::restore(const StreamState& state) {
   run_.reset();
   next_ = state;
 }
-
-Batch& StreamLoader::Iterator::operator*() const {
-  MX_CHECK(run_ != nullptr && !run_->at_end(), InvalidState,
-           "[StreamLoader] expected an iterator with a batch, got one at the end");
-  return run_->batch();
-}
-
-StreamLoader::Iterator& StreamLoader::Iterator::operator++() {
-  MX_CHECK(run_ != nullptr && !run_->at_end(), InvalidState,
-           "[StreamLoader] expected an iterator with a batch, got one at the end");
-  run_->next();
-  return *this;
-}
-
-bool StreamLoader::Iterator::at_end() const { return run_ == nullptr || run_->at_end(); }
 
 }  // namespace mx::data

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
+#include "nn/detail/call_site.h"
 #include "operators/operators.h"
 
 namespace mx::nn {
@@ -53,7 +54,9 @@ class Texts {
 }  // namespace
 
 std::vector<std::vector<int64_t>> generate(const TokenModel& model, const NDArray& prompts,
-                                           const GenerateOptions& o) {
+                                           const GenerateOptions& o, std::source_location where) {
+  MX_CHECK(model.next_logits != nullptr, InvalidArgument,
+           "[generate] expected a model with a function next_logits, got an empty one");
   MX_CHECK(prompts.rank() == 2 && is_integral(prompts.dtype()), InvalidArgument,
            "[generate] expected prompts of integers (sequences, length), got ", prompts.dtype(), ' ',
            prompts.shape());
@@ -61,6 +64,7 @@ std::vector<std::vector<int64_t>> generate(const TokenModel& model, const NDArra
            "[generate] expected prompts of 1 to ", model.positions, " tokens, got ", prompts.shape()[1]);
   MX_CHECK(o.max_new_tokens >= 0, InvalidArgument, "[generate] expected max_new_tokens of 0 or more, got ",
            o.max_new_tokens);
+  const detail::CallSite site(where);
   const NoGrad pause;
   const PredictMode predict;
   const SamplingOptions sampling{.temperature = o.temperature, .top_k = o.top_k, .top_p = o.top_p};
@@ -85,7 +89,7 @@ std::vector<std::vector<int64_t>> generate(const TokenModel& model, const NDArra
              "[generate] expected next_logits to return a row for each of ", rows, " prompts, got shape ",
              logits.shape());
     if (o.use_cache) seen = texts.length();
-    const std::vector<int64_t> next = sample_tokens(logits, sampling, generator);
+    const std::vector<int64_t> next = sample_tokens({logits, where}, sampling, generator);
     for (size_t row = 0; row < rows; ++row) {
       if (ended[row] != 0) continue;
       results[row].push_back(next[row]);
@@ -100,7 +104,7 @@ std::vector<std::vector<int64_t>> generate(const TokenModel& model, const NDArra
 }
 
 std::vector<std::vector<int64_t>> generate(const GPT& gpt, const NDArray& prompts,
-                                           const GenerateOptions& options) {
+                                           const GenerateOptions& options, std::source_location where) {
   const TokenModel model{.next_logits =
                              [&](const NDArray& tokens, const KeyValueCache* cache) {
                                const NDArray all = gpt.features(tokens, cache);
@@ -108,13 +112,13 @@ std::vector<std::vector<int64_t>> generate(const GPT& gpt, const NDArray& prompt
                              },
                          .positions = gpt.options().n_positions,
                          .context = gpt.parameter("transformer.wte.weight").context()};
-  return generate(model, prompts, options);
+  return generate(model, prompts, options, where);
 }
 
 std::vector<int64_t> generate(const GPT& gpt, const std::vector<int64_t>& prompt,
-                              const GenerateOptions& options) {
+                              const GenerateOptions& options, std::source_location where) {
   const NDArray row = array(prompt).reshape({1, static_cast<int64_t>(prompt.size())});
-  return generate(gpt, row, options)[0];
+  return generate(gpt, row, options, where)[0];
 }
 
 }  // namespace mx::nn

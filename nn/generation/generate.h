@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <source_location>
 #include <vector>
 
 #include "ndarray/ndarray.h"
@@ -44,14 +45,17 @@ struct TokenModel {
 
 /// Returns the new tokens of each of the prompts (sequences, length), integers; without the prompts. A text
 /// that has reached the model's longest is cut to its last half, and goes on from there. Throws
-/// InvalidArgument for an empty prompt or one that is longer than the model takes, for another rank or type,
-/// a negative number of tokens, and what sample_tokens() refuses.
+/// InvalidArgument for an empty function, for an empty prompt or one that is longer than the model takes, for
+/// another rank or type, a negative number of tokens, and what sample_tokens() refuses.
 std::vector<std::vector<int64_t>> generate(const TokenModel& model, const NDArray& prompts,
-                                           const GenerateOptions& options = {});
+                                           const GenerateOptions& options = {},
+                                           std::source_location where = std::source_location::current());
 std::vector<std::vector<int64_t>> generate(const GPT& gpt, const NDArray& prompts,
-                                           const GenerateOptions& options = {});
+                                           const GenerateOptions& options = {},
+                                           std::source_location where = std::source_location::current());
 /// The same for one prompt.
 std::vector<int64_t> generate(const GPT& gpt, const std::vector<int64_t>& prompt,
-                              const GenerateOptions& options = {});
+                              const GenerateOptions& options = {},
+                              std::source_location where = std::source_location::current());
 
 }  // namespace mx::nn

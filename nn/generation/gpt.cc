@@ -114,8 +114,8 @@ GPTBlock::GPTBlock(const GPTOptions& o)
 
 NDArray GPTBlock::run(const NDArray& x, const KeyValueCache* cache, int64_t layer) const {
   const std::source_location where = detail::call_site();
-  const NDArray y = x + drop_(attn.run(ln_1(x, where), cache, layer), where);
-  return y + drop_(mlp(ln_2(y, where), where), where);
+  const NDArray y = mx::add({x, where}, drop_(attn.run(ln_1(x, where), cache, layer), where));
+  return mx::add({y, where}, drop_(mlp(ln_2(y, where), where), where));
 }
 
 GPT::Body::Body(const GPTOptions& o)
@@ -161,7 +161,7 @@ NDArray GPT::features(const NDArray& tokens, const KeyValueCache* cache) const {
            "[GPT] expected at most n_positions = ", options_.n_positions, " tokens, got ", end,
            before > 0 ? " with those of the cache" : "");
   const NDArray positions = transformer_.wpe.weight.array().slice(0, {before, end});
-  NDArray x = transformer_.drop(transformer_.wte(tokens, where) + positions, where);
+  NDArray x = transformer_.drop(mx::add({transformer_.wte(tokens, where), where}, positions), where);
   for (int64_t i = 0; i < options_.n_layer; ++i) {
     const auto& block = transformer_.h.at<GPTBlock>(i);
     x = cache != nullptr ? block(Arg(x, where), *cache, i) : block(x, where);

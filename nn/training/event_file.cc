@@ -204,6 +204,22 @@ void EventWriter::add_image(const std::string& tag, const NDArray& image, int64_
   write_value(tag, content, step);
 }
 
+// The text is a tensor of one string, and the summary's metadata name the plugin that shows it.
+void EventWriter::add_text(const std::string& tag, const std::string& text, int64_t step) {
+  constexpr int64_t kStringType = 7;  // DT_STRING
+  std::string plugin, metadata, dimension, shape, tensor, content;
+  put_bytes(plugin, 1, "text");
+  put_bytes(metadata, 1, plugin);
+  put_integer(dimension, 1, 1);
+  put_bytes(shape, 2, dimension);
+  put_integer(tensor, 1, kStringType);
+  put_bytes(tensor, 2, shape);
+  put_bytes(tensor, 8, text);
+  put_bytes(content, 8, tensor);
+  put_bytes(content, 9, metadata);
+  write_value(tag, content, step);
+}
+
 void EventWriter::flush() {
   const std::lock_guard lock(mutex_);
   if (std::fflush(file_) != 0) throw FileError("write", path_, errno, "");

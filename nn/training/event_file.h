@@ -1,8 +1,9 @@
-// EventWriter: writes curves, histograms and images for TensorBoard.
+// EventWriter: writes curves, histograms, texts and images for TensorBoard.
 //
 //   training::EventWriter events("runs/first");
 //   events.add_scalar("loss", loss, step);
 //   events.add_histogram("fc1.weight", net.parameter("fc1.weight"), step);
+//   events.add_text("settings", "lr = 0.1, **batch 64**", 0);
 //   events.add_image("digit", image, step);    // f32 in [0, 1], (height, width) or (channels, height, width)
 //
 // Then: tensorboard --logdir runs. The file is a sequence of records of TFRecord's format (length and masked
@@ -47,6 +48,8 @@ class EventWriter {
   /// either floating point from 0 to 1 (limited to that range; NaN is black) or u8. Throws InvalidArgument
   /// for others.
   void add_image(const std::string& tag, const NDArray& image, int64_t step);
+  /// Writes a text, which TensorBoard shows as Markdown; it has to be UTF-8.
+  void add_text(const std::string& tag, const std::string& text, int64_t step);
   /// Gives all records to the operating system.
   void flush();
   const std::string& path() const { return path_; }

@@ -79,12 +79,12 @@ Tensor along_indices(const Tensor& indices, const Tensor& source, const Advanced
 }
 
 void take_named(const Tensor& target, const Tensor& source, const Tensor& indices, int64_t axis,
-                IndexMode mode, const char* op) {
+                IndexMode mode, const char* op, bool from_end = true) {
   const Advanced way(source.shape, {&indices, 1}, {axis}, -1, op);
   detail::check_same_dtype(target, source, op);
   detail::check_shape(target.shape, way.with(source.shape, indices.shape), "a target", op);
   const int at = static_cast<int>(way.axes[0]);
-  detail::check_indices(indices, -source.shape[at], source.shape[at], at, mode, op);
+  detail::check_indices(indices, from_end ? -source.shape[at] : 0, source.shape[at], at, mode, op);
   gather_elements(target, along_rest(source, way, target.shape),
                   along_indices(indices, source, way, target.shape), source.strides[at],
                   {source.shape[at], mode});
@@ -176,10 +176,10 @@ void one_hot(const Tensor& target, const Tensor& indices) {
   });
 }
 
-void embedding(const Tensor& target, const Tensor& table, const Tensor& indices) {
+void embedding(const Tensor& target, const Tensor& table, const Tensor& indices, bool from_end) {
   MX_CHECK(table.rank() == 2, InvalidArgument, "[embedding] expected a table of rank 2, got shape ",
            table.shape);
-  take_named(target, table, indices, 0, IndexMode::raise, "embedding");
+  take_named(target, table, indices, 0, IndexMode::raise, "embedding", from_end);
 }
 
 }  // namespace mx::kernels

@@ -70,7 +70,7 @@ void put_nd(const Tensor& target, std::span<const Tensor> indices, const Shape& 
 void one_hot(const Tensor& target, const Tensor& indices);
 
 /// target[j.., :] = table[indices[j..], :].
-void embedding(const Tensor& target, const Tensor& table, const Tensor& indices);
+void embedding(const Tensor& target, const Tensor& table, const Tensor& indices, bool from_end = true);
 /// Computes the gradient of embedding() with respect to the table: target = 0, then target[indices[j..], :]
 /// += gradient[j.., :]. Row `skip_row` (the padding), if it is >= 0, gets no gradient.
 void embedding_gradient(const Tensor& target, const Tensor& indices, const Tensor& gradient,

@@ -56,6 +56,22 @@ void check_indices(const Tensor& indices, int64_t lowest, int64_t size, int axis
   if (bad.load()) refuse(indices, lowest, size, axis, op);
 }
 
+void check_offsets(std::span<const int64_t> offsets, int64_t entries, OffsetsEnd end, const char* what,
+                   const char* op) {
+  MX_CHECK(!offsets.empty() || (end == OffsetsEnd::at_most && entries == 0), InvalidArgument, "[", op,
+           "] expected ", what, " that begin with 0 for ", entries, " entries, got none");
+  if (offsets.empty()) return;
+  MX_CHECK(offsets[0] == 0, InvalidArgument, "[", op, "] expected ", what, " that begin with 0, got ",
+           offsets[0]);
+  for (size_t i = 1; i < offsets.size(); ++i)
+    MX_CHECK(offsets[i - 1] <= offsets[i], InvalidArgument, "[", op, "] expected ", what,
+             " that ascend, got ", offsets[i - 1], " and then ", offsets[i], " at position ", i);
+  MX_CHECK(end == OffsetsEnd::exact ? offsets.back() == entries : offsets.back() <= entries, InvalidArgument,
+           "[", op, "] expected ", what, " that end with ",
+           end == OffsetsEnd::exact ? "the number of entries, " : "at most the number of entries, ", entries,
+           ", got ", offsets.back());
+}
+
 void check_index_target(const Tensor& target, int64_t largest, const char* what, const char* op) {
   MX_CHECK(target.dtype == DType::i32 || target.dtype == DType::i64, InvalidArgument, "[", op, "] expected ",
            what, " of type i32 or i64, got ", target.dtype);

@@ -27,6 +27,17 @@ struct Resolve {
 void check_indices(const Tensor& indices, int64_t lowest, int64_t size, int axis, IndexMode mode,
                    const char* op);
 
+/// Where offsets into a list of entries must end.
+enum class OffsetsEnd : uint8_t {
+  exact,    ///< with the number of entries
+  at_most,  ///< with it or before
+};
+/// Throws InvalidArgument unless the offsets begin with 0, ascend, and end with the number of entries; names
+/// the first wrong one. There may be none if `end` is at_most and there are no entries. `what` is their name
+/// in the message.
+void check_offsets(std::span<const int64_t> offsets, int64_t entries, OffsetsEnd end, const char* what,
+                   const char* op);
+
 /// Throws InvalidArgument unless the type of `target` can hold indices up to `largest`. `what` is target's
 /// name in the message.
 void check_index_target(const Tensor& target, int64_t largest, const char* what, const char* op);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 
 #include "engine/base/check.h"
@@ -37,6 +38,12 @@ void ssyevd_(const char* jobz, const char* uplo, const int* n, float* a, const i
              float* work, const int* lwork, int* iwork, const int* liwork, int* info, size_t, size_t);
 void dsyevd_(const char* jobz, const char* uplo, const int* n, double* a, const int* lda, double* w,
              double* work, const int* lwork, int* iwork, const int* liwork, int* info, size_t, size_t);
+void sgeev_(const char* jobvl, const char* jobvr, const int* n, float* a, const int* lda, float* wr,
+            float* wi, float* vl, const int* ldvl, float* vr, const int* ldvr, float* work, const int* lwork,
+            int* info, size_t, size_t);
+void dgeev_(const char* jobvl, const char* jobvr, const int* n, double* a, const int* lda, double* wr,
+            double* wi, double* vl, const int* ldvl, double* vr, const int* ldvr, double* work,
+            const int* lwork, int* info, size_t, size_t);
 }
 
 namespace mx::kernels {
@@ -51,6 +58,7 @@ struct Lapack<float> {
   static constexpr auto gesdd = sgesdd_;
   static constexpr auto gesvd = sgesvd_;
   static constexpr auto syevd = ssyevd_;
+  static constexpr auto geev = sgeev_;
 };
 template <>
 struct Lapack<double> {
@@ -59,6 +67,7 @@ struct Lapack<double> {
   static constexpr auto gesdd = dgesdd_;
   static constexpr auto gesvd = dgesvd_;
   static constexpr auto syevd = dsyevd_;
+  static constexpr auto geev = dgeev_;
 };
 
 void keep_to_one_thread() {
@@ -271,6 +280,76 @@ bool eigh(const MatrixBlock<const T>& a, bool upper, T* w, const MatrixBlock<T>*
   return true;
 }
 
+namespace {
+
+/// Writes eigenvector k of LAPACK's real result, whose eigenvalue has the imaginary part wi[k], as column j
+/// of v, turned such that the leading element is real and positive. Two eigenvalues that are conjugate to
+/// each other share two columns: the real and the imaginary part of the first one's vector.
+template <class T>
+void store_eigenvector(const T* vectors, const T* wi, int64_t k, const ComplexBlock<T>& v, int64_t j) {
+  const int64_t n = v.re.rows;
+  const bool second = wi[k] < 0, paired = wi[k] != 0;
+  const T* const re = vectors + (second ? k - 1 : k) * n;
+  const T* const im = re + n;
+  const auto imaginary = [&](int64_t i) { return !paired ? T(0) : second ? -im[i] : im[i]; };
+  T largest = 0;
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::hypot(re[i], imaginary(i)));
+  int64_t lead = 0;
+  while (lead + 1 < n && std::hypot(re[lead], imaginary(lead)) < largest / 2) ++lead;
+  const T size = std::hypot(re[lead], imaginary(lead)), c = re[lead] / size, s = -imaginary(lead) / size;
+  for (int64_t i = 0; i < n; ++i) {
+    v.re(i, j) = i == lead ? size : c * re[i] - s * imaginary(i);
+    v.im(i, j) = i == lead ? T(0) : c * imaginary(i) + s * re[i];
+  }
+}
+
+}  // namespace
+
+template <class T>
+bool eig(const MatrixBlock<const T>& a, const MatrixBlock<T>& w, const ComplexBlock<T>* v,
+         LapackScratch<T>& scratch) {
+  keep_to_one_thread();
+  const int64_t n = a.rows;
+  T* const matrix = room_for(scratch.matrix, n * n);
+  if (!load_rows(a.transposed(), matrix)) {
+    fill_nan(w);
+    if (v == nullptr) return true;
+    fill_nan(v->re);
+    fill_nan(v->im);
+    return true;
+  }
+  if (n == 0) return true;
+  const char no = 'N', job = v == nullptr ? 'N' : 'V';
+  const int size = as_int(static_cast<double>(n)), one = 1;
+  T* const values = room_for(scratch.left, 2 * n);
+  T* const vectors = room_for(scratch.right, v == nullptr ? 1 : n * n);
+  int info = 0, query = -1;
+  T answer = 0, none = 0;
+  Lapack<T>::geev(&no, &job, &size, matrix, &size, values, values + n, &none, &one, vectors, &size, &answer,
+                  &query, &info, 1, 1);
+  const int work = workspace(answer);
+  Lapack<T>::geev(&no, &job, &size, matrix, &size, values, values + n, &none, &one, vectors, &size,
+                  room_for(scratch.work, work), &work, &info, 1, 1);
+  if (info != 0) return false;
+  const T *const wr = values, *const wi = values + n;
+  std::vector<int>& order = scratch.integers;
+  room_for(order, n);
+  std::iota(order.begin(), order.begin() + n, 0);
+  std::stable_sort(order.begin(), order.begin() + n,
+                   [&](int i, int j) { return wr[i] != wr[j] ? wr[i] < wr[j] : wi[i] < wi[j]; });
+  for (int64_t j = 0; j < n; ++j) {
+    const int k = order[static_cast<size_t>(j)];
+    w(j, 0) = wr[k];
+    w(j, 1) = wi[k];
+    if (v != nullptr) store_eigenvector(vectors, wi, k, *v, j);
+  }
+  return true;
+}
+
+template bool eig(const MatrixBlock<const float>&, const MatrixBlock<float>&, const ComplexBlock<float>*,
+                  LapackScratch<float>&);
+template bool eig(const MatrixBlock<const double>&, const MatrixBlock<double>&, const ComplexBlock<double>*,
+                  LapackScratch<double>&);
 template void qr(const MatrixBlock<const float>&, const MatrixBlock<float>&, const MatrixBlock<float>&,
                  LapackScratch<float>&);
 template void qr(const MatrixBlock<const double>&, const MatrixBlock<double>&, const MatrixBlock<double>&,

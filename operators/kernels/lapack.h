@@ -1,4 +1,4 @@
-// Decompositions of one matrix that are computed by LAPACK: QR, singular values, symmetric eigenvalues.
+// Decompositions of one matrix that are computed by LAPACK: QR, singular values, eigenvalues.
 //
 // Each function copies the matrix into memory in LAPACK's order, so operands may have any strides and the
 // result does not depend on them. Signs, which the definitions leave open, are fixed, so that results do not
@@ -45,5 +45,19 @@ bool svd(const MatrixBlock<const T>& a, T* s, const MatrixBlock<T>* u, const Mat
 template <class T>
 bool eigh(const MatrixBlock<const T>& a, bool upper, T* w, const MatrixBlock<T>* v,
           LapackScratch<T>& scratch);
+
+/// A complex matrix, as its real and its imaginary part.
+template <class T>
+struct ComplexBlock {
+  MatrixBlock<T> re, im;
+};
+
+/// a v = v diag(w) for a matrix a (n, n) without symmetry: w (n, 2) has the real and the imaginary parts, in
+/// ascending order of the real and then of the imaginary parts. The columns of v have norm 1, and the leading
+/// element of each is real and positive. With a null v, computes only w. Returns false if the iteration did
+/// not converge.
+template <class T>
+bool eig(const MatrixBlock<const T>& a, const MatrixBlock<T>& w, const ComplexBlock<T>* v,
+         LapackScratch<T>& scratch);
 
 }  // namespace mx::kernels

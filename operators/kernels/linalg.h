@@ -37,6 +37,8 @@ void qr(const Tensor& q, const Tensor& r, const Tensor& a);
 void svd(const Tensor* u, const Tensor& s, const Tensor* vh, const Tensor& a, const char* op);
 /// v may be null. Throws NumericError, naming the matrix, if the iteration does not converge.
 void eigh(const Tensor& w, const Tensor* v, const Tensor& a, bool upper, const char* op);
+/// Of matrices without symmetry: w (.., n, 2) and v (.., n, n, 2) are complex, as pairs. Null: not computed.
+void eig(const Tensor& w, const Tensor* v, const Tensor& a, const char* op);
 
 /// The pseudoinverse. Singular values up to `tolerance` times the largest one count as 0; a negative
 /// tolerance stands for max(m, n) times the type's epsilon.

@@ -227,6 +227,37 @@ void eigh(const Tensor& w, const Tensor* v, const Tensor& a, bool upper, const c
   detail::refuse_divergent(failure, batch, op);
 }
 
+namespace {
+
+/// The real (0) or the imaginary (1) parts of an array of pairs.
+Tensor part_of_pairs(const Tensor& x, int part) {
+  Tensor made = x.narrowed(x.rank() - 1, part, 1);
+  made.shape.erase(made.rank() - 1);
+  made.strides.erase(made.strides.rank() - 1);
+  return made;
+}
+
+}  // namespace
+
+void eig(const Tensor& w, const Tensor* v, const Tensor& a, const char* op) {
+  const Shape batch = detail::leading(a.shape, 2);
+  FirstFailure failure;
+  detail::visit_real(a.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Stack<T> ws(w, 2, batch), re(v != nullptr ? part_of_pairs(*v, 0) : a, 2, batch),
+        im(v != nullptr ? part_of_pairs(*v, 1) : a, 2, batch);
+    const Stack<const T> as(a, 2, batch);
+    each_item(batch, 3 * svd_work(a), [&](int64_t begin, int64_t end) {
+      LapackScratch<T> scratch;
+      for (int64_t i = begin; i < end; ++i) {
+        const ComplexBlock<T> vectors{re[i], im[i]};
+        if (!kernels::eig(as[i], ws[i], v != nullptr ? &vectors : nullptr, scratch)) failure.note(i, 0);
+      }
+    });
+  });
+  detail::refuse_divergent(failure, batch, op);
+}
+
 void pseudo_inverse(const Tensor& y, const Tensor& a, double tolerance, const char* op) {
   const Shape batch = detail::leading(a.shape, 2);
   FirstFailure failure;

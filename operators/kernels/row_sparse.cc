@@ -69,6 +69,8 @@ void sum_groups(const Tensor& sums, const Tensor& values, const IndexedRow* sort
 
 void sum_rows(const KernelArgs& args, const Tensor& rows, const Tensor& sums, const Tensor& indices,
               const Tensor& values, int64_t size, int64_t skip_row) {
+  MX_CHECK(size < INT64_MAX, InvalidArgument, "[sum_rows] expected a table of fewer than 2^63 - 1 rows, got ",
+           size);
   detail::check_indices(indices, -size, size + 1, 0, IndexMode::raise, "sum_rows");
   const int64_t n = indices.shape[0];
   const Scratch sorted_memory(args, static_cast<size_t>(n) * sizeof(IndexedRow)),

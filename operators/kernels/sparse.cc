@@ -14,6 +14,8 @@
 namespace mx::kernels {
 namespace {
 
+using detail::OffsetsEnd;
+
 constexpr int64_t kSparsePiece = 32768;  // multiply-adds of one piece of a parallel loop
 
 /// A tensor as contiguous elements of a given type: the tensor itself, or a converted copy.
@@ -77,13 +79,7 @@ class Offsets {
  public:
   Offsets(const KernelArgs& args, const Tensor& offsets, int64_t entries, const char* what, const char* op)
       : plain_(args, offsets, i64), count(offsets.shape[0] - 1) {
-    const int64_t* const p = data();
-    MX_CHECK(p[0] == 0, InvalidArgument, "[", op, "] expected ", what, " that begin with 0, got ", p[0]);
-    for (int64_t i = 0; i < count; ++i)
-      MX_CHECK(p[i] <= p[i + 1], InvalidArgument, "[", op, "] expected ", what, " that ascend, got ", p[i],
-               " and then ", p[i + 1], " at position ", i + 1);
-    MX_CHECK(p[count] == entries, InvalidArgument, "[", op, "] expected ", what,
-             " that end with the number of entries, ", entries, ", got ", p[count]);
+    detail::check_offsets({data(), static_cast<size_t>(count + 1)}, entries, OffsetsEnd::exact, what, op);
   }
   const int64_t* data() const { return plain_.as<int64_t>(); }
   /// Returns how many of them make a piece with about kSparsePiece elements, if an entry has `width`.
@@ -99,86 +95,76 @@ class Offsets {
   const int64_t count;
 };
 
-/// Calls f(columns) with a pointer to contiguous i32 or i64.
+/// Checks the pattern of a matrix. Calls f(pointers, columns, y), where `columns` points to contiguous i32 or
+/// i64 and `y` to contiguous memory for results, in the type in which they are computed.
 template <class F>
-void visit_columns(const KernelArgs& args, const CsrPattern& a, const char* op, F&& f) {
+void visit_csr(const KernelArgs& args, const CsrPattern& a, const Tensor& out, const char* op, F&& f) {
+  const Offsets pointers(args, a.pointers, a.columns.shape[0], "row pointers", op);
   detail::check_indices(a.columns, 0, a.width, 1, IndexMode::raise, op);
   const SparseInput columns(args, a.columns, a.columns.dtype);
-  detail::visit_index(a.columns.dtype, [&](auto tag) { f(columns.as<typename decltype(tag)::type>()); });
+  const SparseOutput y(args, out, compute_type(out.dtype));
+  detail::visit_index(a.columns.dtype, [&](auto index) {
+    visit_compute(out.dtype, [&](auto number) {
+      f(pointers, columns.as<typename decltype(index)::type>(),
+        y.template as<typename decltype(number)::type>());
+    });
+  });
+  y.store();
 }
 
 }  // namespace
 
 void csr_matmul(const KernelArgs& args, const Tensor& out, const Tensor& values, const CsrPattern& a,
                 const Tensor& dense) {
-  const char* const op = "csr_matmul";
-  const Offsets pointers(args, a.pointers, a.columns.shape[0], "row pointers", op);
-  visit_columns(args, a, op, [&](const auto* columns) {
-    visit_compute(out.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const SparseInput v(args, values, compute_type(out.dtype)), x(args, dense, compute_type(out.dtype));
-      const SparseOutput y(args, out, compute_type(out.dtype));
-      const int64_t n = dense.shape[1];
-      const int64_t* const p = pointers.data();
-      parallel_for(pointers.count, pointers.grain(n), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
-          detail::sparse_row_product({v.as<T>() + p[i], columns + p[i], p[i + 1] - p[i], x.as<T>(), n, n},
-                                     y.template as<T>() + i * n);
-      });
-      y.store();
+  const DType type = compute_type(out.dtype);
+  const SparseInput v(args, values, type), x(args, dense, type);
+  visit_csr(args, a, out, "csr_matmul", [&]<class T>(const Offsets& pointers, const auto* columns, T* y) {
+    const int64_t n = dense.shape[1];
+    const int64_t* const p = pointers.data();
+    parallel_for(pointers.count, pointers.grain(n), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        detail::sparse_row_product({v.as<T>() + p[i], columns + p[i], p[i + 1] - p[i], x.as<T>(), n, n},
+                                   y + i * n);
     });
   });
 }
 
 void csr_matmul_transposed(const KernelArgs& args, const Tensor& out, const Tensor& values,
                            const CsrPattern& a, const Tensor& dense) {
-  const char* const op = "csr_matmul";
-  const Offsets pointers(args, a.pointers, a.columns.shape[0], "row pointers", op);
-  visit_columns(args, a, op, [&](const auto* columns) {
-    visit_compute(out.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const SparseInput v(args, values, compute_type(out.dtype)), x(args, dense, compute_type(out.dtype));
-      const SparseOutput y(args, out, compute_type(out.dtype));
-      const int64_t n = dense.shape[1], rows = out.shape[0];
-      // Two rows of A may have entries in one column, so the loop over the rows cannot be split. Each piece
-      // takes some columns of `dense` instead, whole cache lines. Each reads all of A, so there are no more
-      // pieces than threads; how many there are does not change the order in which an element's terms are
-      // added.
-      const int64_t line = 64 / static_cast<int64_t>(sizeof(T)), pieces = std::max(parallel_width(), 1);
-      const int64_t slice = (std::max<int64_t>(n, 1) + pieces * line - 1) / (pieces * line) * line;
-      const bool small = (pointers.data()[pointers.count] + rows) * n <= kSparsePiece;
-      parallel_for(n, small ? std::max<int64_t>(n, 1) : slice, [&](int64_t begin, int64_t end) {
-        T* const to = y.template as<T>() + begin;
-        for (int64_t i = 0; i < rows; ++i) std::fill_n(to + i * n, end - begin, T{0});
-        const int64_t* const p = pointers.data();
-        for (int64_t i = 0; i < pointers.count; ++i)
-          detail::scatter_sparse_row({v.template as<T>() + p[i], columns + p[i], p[i + 1] - p[i],
-                                      x.template as<T>() + i * n + begin, n, end - begin},
-                                     to);
-      });
-      y.store();
+  const DType type = compute_type(out.dtype);
+  const SparseInput v(args, values, type), x(args, dense, type);
+  visit_csr(args, a, out, "csr_matmul", [&]<class T>(const Offsets& pointers, const auto* columns, T* y) {
+    const int64_t n = dense.shape[1], rows = out.shape[0];
+    const int64_t* const p = pointers.data();
+    // Two rows of A may have entries in one column, so the loop over the rows cannot be split. Each piece
+    // takes some columns of `dense` instead, whole cache lines. Each reads all of A, so there are no more
+    // pieces than threads; how many there are does not change the order in which an element's terms are
+    // added.
+    const int64_t line = 64 / static_cast<int64_t>(sizeof(T)), pieces = std::max(parallel_width(), 1);
+    const int64_t slice = (std::max<int64_t>(n, 1) + pieces * line - 1) / (pieces * line) * line;
+    const bool small = (p[pointers.count] + rows) * n <= kSparsePiece;
+    parallel_for(n, small ? std::max<int64_t>(n, 1) : slice, [&](int64_t begin, int64_t end) {
+      T* const to = y + begin;
+      for (int64_t i = 0; i < rows; ++i) std::fill_n(to + i * n, end - begin, T{0});
+      for (int64_t i = 0; i < pointers.count; ++i)
+        detail::scatter_sparse_row(
+            {v.as<T>() + p[i], columns + p[i], p[i + 1] - p[i], x.as<T>() + i * n + begin, n, end - begin},
+            to);
     });
   });
 }
 
 void csr_sample(const KernelArgs& args, const Tensor& out, const Tensor& left, const Tensor& right,
                 const CsrPattern& a) {
-  const char* const op = "csr_sample";
-  const Offsets pointers(args, a.pointers, a.columns.shape[0], "row pointers", op);
-  visit_columns(args, a, op, [&](const auto* columns) {
-    visit_compute(out.dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const SparseInput l(args, left, compute_type(out.dtype)), r(args, right, compute_type(out.dtype));
-      const SparseOutput y(args, out, compute_type(out.dtype));
-      const int64_t n = left.shape[1];
-      const int64_t* const p = pointers.data();
-      parallel_for(pointers.count, pointers.grain(n), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
-          detail::sample_sparse_row(
-              {l.template as<T>() + i * n, columns + p[i], p[i + 1] - p[i], r.template as<T>(), n, n},
-              y.template as<T>() + p[i]);
-      });
-      y.store();
+  const DType type = compute_type(out.dtype);
+  const SparseInput l(args, left, type), r(args, right, type);
+  visit_csr(args, a, out, "csr_sample", [&]<class T>(const Offsets& pointers, const auto* columns, T* y) {
+    const int64_t n = left.shape[1];
+    const int64_t* const p = pointers.data();
+    parallel_for(pointers.count, pointers.grain(n), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        detail::sample_sparse_row({l.as<T>() + i * n, columns + p[i], p[i + 1] - p[i], r.as<T>(), n, n},
+                                  y + p[i]);
     });
   });
 }

@@ -53,7 +53,8 @@ std::vector<Sample> samples_embedding() {
   return {{{table, array<int64_t>({{1, 0, 1}, {0, 0, -1}})}, EmbeddingAttrs{}, "a matrix of indices"},
           {{table.transpose(), array<int32_t>({2})}, EmbeddingAttrs{}, "a transposed table"},
           {{table, array<int64_t>({1, 0, 1})}, EmbeddingAttrs{1}, "padding", false},
-          {{table, array<int64_t>({1})}, EmbeddingAttrs{-1, true}, "sparse"}};
+          {{table, array<int64_t>({1})}, EmbeddingAttrs{-1, true}, "sparse"},
+          {{table, array<int64_t>({0, 1})}, EmbeddingAttrs{-1, false, false}, "no index from the end"}};
 }
 
 std::vector<Sample> samples_embedding_gradient() {

@@ -98,6 +98,8 @@ void add_linalg_samples(SampleTable& table) {
   table["linalg_svd"] = samples_svd;
   table["linalg_svdvals"] = samples_any;
   table["linalg_eigh"] = samples_cholesky;
+  table["linalg_eig"] = samples_square;
+  table["linalg_eigvals"] = samples_square;
   table["linalg_eigvalsh"] = samples_cholesky;
   table["linalg_pinv"] = samples_pinv;
   table["linalg_lstsq"] = samples_lstsq;

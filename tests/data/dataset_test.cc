@@ -4,10 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "nn/data/dataset.h"
+#include "nn/data/loader.h"
+#include "operators/indexing.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 
@@ -142,6 +146,30 @@ TEST(RandomSplit, RefusesSizesThatDoNotAddUp) {
   for (const std::vector<int64_t>& sizes :
        {std::vector<int64_t>{}, {9}, {11}, {5, -1, 6}, {INT64_MAX, INT64_MAX, 12}})
     EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { random_split(set, sizes, 0); }), "add up to 10"));
+}
+
+TEST(DatasetErrors, NameTheLineOfTheLoopOrOfTheIndices) {
+  const auto place = [](int line) { return mx::detail::concat("dataset_test.cc:", line, ')'); };
+  const FunctionDataset broken(4, {{.shape = {2}}}, [](int64_t i, auto) {
+    if (i == 2) throw std::runtime_error("no such scan");
+  });
+  int line = 0;
+  std::string message = error_of<OperationError>([&] {
+    Loader loader(broken, {.batch_size = 4});
+    line = __LINE__ + 1;
+    for (Batch& batch : loader) batch[0].wait();
+  });
+  EXPECT_TRUE(contains(message, "no such scan (in sample 2 of a FunctionDataset)")) << message;
+  EXPECT_TRUE(contains(message, place(line))) << message;
+  const Subset arrays(ArrayDataset({ones({3, 2})}), {0, 1});
+  line = __LINE__ + 1;
+  const Indices poisoned({0, 1}, take(arange(3), array<int64_t>({0, 7})), 0, 0);
+  message = error_of<InvalidArgument>([&] { arrays.gather(poisoned)[0].wait(); });
+  EXPECT_TRUE(contains(message, place(line))) << message;
+  line = __LINE__ + 1;
+  const std::vector<NDArray> batch = ArrayDataset({ones({3, 2})}).gather(Indices({0, 3}));
+  message = error_of<InvalidArgument>([&] { batch[0].wait(); });
+  EXPECT_TRUE(contains(message, place(line))) << message;
 }
 
 }  // namespace

@@ -75,8 +75,9 @@ TEST(Csv, DamagedRecordsAreNamedByLineAndOffset) {
       contains(csv_refused("a,b\n1,2\n\"3,4\n5,6"), "closing quote for the field at offset 8 in line 3"));
   EXPECT_TRUE(
       contains(csv_refused("a,b\n\"1\"x,2\n"), "after a closing quote at offset 7 in line 2, got 'x'"));
-  EXPECT_TRUE(contains(csv_refused("a\n1\nx\n", {.types = {{"a", CsvType::integer}}}),
-                       "expected an integer in column 'a' of the record at offset 4, line 3, got 'x'"));
+  EXPECT_TRUE(
+      contains(csv_refused("a\n1\nx\n", {.types = {{"a", CsvType::integer}}}),
+               "expected an integer of 64 bits in column 'a' of the record at offset 4, line 3, got 'x'"));
   EXPECT_TRUE(contains(csv_refused("a\n1\n99999999999999999999\n", {.types = {{"a", CsvType::integer}}}),
                        "offset 4"));
   EXPECT_TRUE(contains(csv_refused(""), "empty file"));
@@ -110,6 +111,51 @@ TEST(Csv, WhatIsWrittenIsReadAgain) {
       contains(error_of<FormatError>([&] { read_csv(folder / "t.csv.gz", {.max_inflated_bytes = 5}); }),
                "at most 5 bytes"));
   error_of<FileError>([&] { read_csv(folder / "none.csv"); });
+}
+
+TEST(Csv, TextsThatLookLikeNumbersStayTexts) {
+  const test::TempFolder folder;
+  const std::vector<std::string> texts = {"1", "-0x1", "1e999", "nan", "", " 7", "007", "inf", ".5", "a"};
+  const std::vector<double> reals = {1, -0.0, 1e300, 5e-324, HUGE_VAL, 3, 1e15, 1e16, -2, 0.5};
+  const CsvTable table(
+      {{.name = " t", .type = CsvType::text, .texts = texts},
+       {.name = "digits", .type = CsvType::text, .texts = std::vector<std::string>(10, "12")},
+       {.name = "\xef\xbb\xbf", .type = CsvType::real, .reals = reals},
+       {.name = "whole", .type = CsvType::real, .reals = std::vector<double>(10, 2.0)},
+       {.name = "i", .type = CsvType::integer, .integers = {INT64_MIN, INT64_MAX, 0, 1, 2, 3, 4, 5, 6, 7}}},
+      10);
+  for (const char separator : {',', '.', '1', ' ', 'e', '-'}) {
+    write_csv(folder / "t.csv", table, separator);
+    const CsvTable again = read_csv(
+        folder / "t.csv",
+        {.separator = separator,
+         .types = {{"whole", CsvType::real}, {"i", CsvType::integer}, {"\xef\xbb\xbf", CsvType::real}},
+         .quotes_are_text = true});
+    EXPECT_EQ(texts, again.column(" t").texts);
+    EXPECT_EQ(table.column("digits").texts, again.column("digits").texts);
+    EXPECT_EQ(reals, again.column("\xef\xbb\xbf").reals);
+    EXPECT_TRUE(std::signbit(again.column("\xef\xbb\xbf").reals[1]));
+    EXPECT_EQ(table.column("i").integers, again.column("i").integers);
+  }
+  write_csv(folder / "t.csv", table);
+  const CsvTable plain = read_csv(folder / "t.csv", {.quotes_are_text = true});
+  EXPECT_EQ(table.column("whole").reals, plain.column("whole").reals) << "whole numbers stay reals";
+  EXPECT_EQ(CsvType::integer, plain.column("i").type);
+  EXPECT_EQ(CsvType::integer, read_csv(folder / "t.csv").column("digits").type) << "quotes do not matter";
+  EXPECT_TRUE(
+      contains(error_of<InvalidArgument>([&] { write_csv(folder / "u.csv", table, '"'); }), "separator"));
+}
+
+TEST(Csv, NumbersBeyondTheirTypesAreDefined) {
+  const CsvTable table =
+      csv("a,b,c,d\n9223372036854775807,9223372036854775808,1e999,-1e-999\n"
+          "-9223372036854775808,1,-1e999,0.0000001e-320\n");
+  EXPECT_EQ((std::vector<int64_t>{INT64_MAX, INT64_MIN}), table["a"].to_vector<int64_t>());
+  EXPECT_EQ((std::vector<double>{9223372036854775808.0, 1}), table["b"].to_vector<double>());
+  EXPECT_EQ((std::vector<double>{HUGE_VAL, -HUGE_VAL}), table["c"].to_vector<double>());
+  EXPECT_EQ((std::vector<double>{0, 0}), table["d"].to_vector<double>());
+  EXPECT_TRUE(contains(csv_refused("a\n9223372036854775808\n", {.types = {{"a", CsvType::integer}}}),
+                       "an integer of 64 bits in column 'a'"));
 }
 
 TEST(Csv, PythonReadsWhatIsWrittenAndWritesWhatIsRead) {
@@ -161,7 +207,10 @@ TEST(Libsvm, DamagedLinesAreNamedAndSkippedByChoice) {
   EXPECT_TRUE(contains(refused("1 0:2\n"), "an index of at least 1, got 0"));
   EXPECT_TRUE(contains(refused("1 2:2 2:3\n"), "ascending indices, got 2 after 2"));
   EXPECT_TRUE(contains(refused("1 12\n"), "INDEX:VALUE, got '12'"));
-  EXPECT_TRUE(contains(refused("1 99999999999999999999:1\n"), "INDEX:VALUE"));
+  EXPECT_TRUE(contains(refused("1 9223372036854775808:1\n"), "an integer of 64 bits"));
+  EXPECT_TRUE(contains(refused("1 9223372036854775807:1\n", {.zero_based = true}), "an index below"));
+  EXPECT_TRUE(contains(refused("1 1:1e39\n"), "a number that f32 can hold, got '1e39'"));
+  EXPECT_TRUE(contains(refused("-1e99 1:1\n"), "a number that f32 can hold, got '-1e99'"));
   EXPECT_TRUE(contains(refused("1 4:2\n", {.columns = 3}), "an index of at most 3, got 4"));
   int skipped = 0;
   const SparseTable table = libsvm(
@@ -172,6 +221,20 @@ TEST(Libsvm, DamagedLinesAreNamedAndSkippedByChoice) {
   const SparseTable wide = libsvm("1 4611686018427387904:1\n");
   EXPECT_EQ(int64_t{1} << 62, wide.columns);
   EXPECT_THROW(wide.dense(), Error);
+}
+
+TEST(Libsvm, ExtremeNumbersRoundTrip) {
+  const test::TempFolder folder;
+  const SparseTable table =
+      libsvm("inf 1:1e-99 2:-inf 9223372036854775807:3.4028235e38\n1e-45 1:-1e-50 3:1e-45\n");
+  EXPECT_EQ(INT64_MAX, table.columns);
+  const std::vector<float> values = {0, -HUGE_VALF, 3.4028235e38f, -0.f, 1e-45f};
+  EXPECT_EQ(values, table.values.to_vector<float>());
+  EXPECT_EQ((std::vector<float>{HUGE_VALF, 1e-45f}), table.labels.to_vector<float>());
+  write_libsvm(folder / "a.svm", table);
+  const SparseTable again = read_libsvm(folder / "a.svm");
+  EXPECT_EQ(values, again.values.to_vector<float>());
+  EXPECT_EQ(table.indices.to_vector<int64_t>(), again.indices.to_vector<int64_t>());
 }
 
 TEST(Libsvm, RoundTripsAndJoinsRowsOfABatch) {

@@ -96,10 +96,40 @@ TEST(Samplers, LoadersFollowThemAlsoInShards) {
   EXPECT_EQ((std::vector<std::vector<int64_t>>{{5, 9}, {1}}), shards[0]);
   EXPECT_EQ((std::vector<std::vector<int64_t>>{{3, 1}, {5}}), shards[1])
       << "wraps around, so that sizes are equal";
-  Loader wrong(numbered(4), {.batch_size = 2, .sampler = sampler});
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { wrong.begin(); }),
-                       "samples from 0 to 3, got 5 from the sampler"));
   error_of<InvalidArgument>([&] { Loader(numbered(10), {.shuffle = true, .sampler = sampler}); });
+}
+
+TEST(Samplers, OfOtherDataSetsAreRefusedAtOnceIfTheyAreKnown) {
+  const auto refused = [](const LoaderOptions& options) {
+    return error_of<InvalidArgument>([&] { Loader(numbered(4), options); });
+  };
+  for (const SamplerHandle& sampler : {subset_sampler({1, 4}), sequential_sampler(5), random_sampler(5),
+                                       weighted_sampler({1, 0, 0, 0, 1, 0}, 2)}) {
+    EXPECT_TRUE(contains(refused({.sampler = sampler}),
+                         "a sampler of samples from 0 to 3, got one that takes sample 4"));
+    EXPECT_TRUE(contains(refused({.batches = cut_batches(sampler, 2)}), "got one that takes sample 4"));
+    EXPECT_EQ(sampler->size(), Loader(numbered(5), {.sampler = sampler}).samples());
+  }
+  EXPECT_TRUE(contains(refused({.batches = length_batches({1, 1, 1, 1, 1}, {.batch_size = 2})}), "sample 4"));
+  EXPECT_NO_THROW(Loader(numbered(4), {.sampler = weighted_sampler({1, 1, 1, 1, 0}, 2)}));  // never takes 4
+  // A program's own sampler does not say what it takes.
+  struct Wrong final : Sampler {
+    int64_t size() const override { return 1; }
+    std::vector<int64_t> order(int64_t) const override { return {7}; }
+  };
+  Loader late(numbered(4), {.sampler = std::make_shared<const Wrong>()});
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { late.begin(); }),
+                       "samples from 0 to 3, got 7 from the sampler"));
+}
+
+TEST(Samplers, AbsurdSizesAreErrorsOfThisLibrary) {
+  const int64_t absurd = int64_t{1} << 58;
+  error_of<OutOfMemory>([&] { sequential_sampler(absurd)->order(0); });
+  error_of<OutOfMemory>([&] { random_sampler(absurd)->order(0); });
+  error_of<OutOfMemory>([&] { weighted_sampler({1, 2}, absurd)->order(0); });
+  const FunctionDataset large(absurd, {{.shape = {2}}}, [](int64_t, auto) {});
+  Loader loader(large, {.batch_size = absurd});
+  error_of<OutOfMemory>([&] { loader.begin(); });
 }
 
 TEST(Samplers, BatchesOfSimilarLengthsCoverEverySampleWithinTheLimits) {

@@ -123,6 +123,24 @@ TEST(LinalgGradients, OfWhatIsNotUniqueAreErrors) {
   test::expect_close(b.grad().to_vector<double>(), a.grad().to_vector<double>(), 1e-12, "singular values");
 }
 
+// Also for losses that depend on the phase of the eigenvectors, which PyTorch refuses.
+TEST(LinalgGradients, OfComplexEigenvaluesAgreeWithFiniteDifferences) {
+  NDArray x = matrices({2, 4, 4});  // real eigenvalues
+  expect_both(
+      "eigvals", [](const NDArray& a) { return linalg::eigvals(a); }, x);
+  expect_both(
+      "eig", [](const NDArray& a) { return linalg::eig(a).eigenvectors; }, x);
+  NDArray y = stack({array({{1., 2., 0.5}, {-3., 1.5, 0.25}, {0.5, -0.25, 4.}}),
+                     array({{0., 2., 0.1}, {-1., 0.3, 0.7}, {0.2, 0.4, -2.}})});
+  EXPECT_GT(max(fft::imag(linalg::eigvals(y))).item<double>(), 1);
+  expect_both(
+      "eigvals", [](const NDArray& a) { return linalg::eigvals(a); }, y);
+  expect_both(
+      "eig, values", [](const NDArray& a) { return linalg::eig(a).eigenvalues; }, y);
+  expect_both(
+      "eig, vectors", [](const NDArray& a) { return linalg::eig(a).eigenvectors; }, y);
+}
+
 TEST(LinalgGradients, AreThoseOfPyTorch) {
   const test::GoldenArrays golden(kLinalgGradients);
   const auto check = [&](const std::string& name, const std::function<NDArray(const Arrays&)>& f,

@@ -80,6 +80,24 @@ TEST_P(StoreConformance, PushReplacesByTheSumAndPullCopiesIt) {
   }));
 }
 
+TEST_P(StoreConformance, RowsAreCopiedAlone) {
+  expect_no_errors(on_ranks([&](KVStore& kv) {
+    kv.init("table", arange(12, f32).reshape({4, 3}));
+    NDArray out = full({4, 3}, -1), half = full({4, 3}, -2, f16);
+    kv.row_sparse_pull("table", array<int64_t>({2, 0, 2}), {out, half});
+    EXPECT_EQ((Floats{0, 1, 2, -1, -1, -1, 6, 7, 8, -1, -1, -1}), out.to_vector<float>());
+    EXPECT_EQ((Floats{0, 1, 2, -2, -2, -2, 6, 7, 8, -2, -2, -2}), half.to(f32).to_vector<float>());
+    kv.row_sparse_pull("table", zeros({0}, i32), out);
+    EXPECT_EQ(-1, out[1][0].item<float>());
+    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { kv.row_sparse_pull("table", ones({2}), out); }),
+                         "[row_sparse_pull] expected integers (n,) that name rows of key \"table\""));
+    error_of<InvalidArgument>([&] { kv.row_sparse_pull("none", array<int64_t>({1}), out); });
+    NDArray bad = zeros({4, 3});
+    kv.row_sparse_pull("table", array<int64_t>({4}), bad);
+    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { bad.wait(); }), "store_conformance_test.cc:"));
+  }));
+}
+
 TEST_P(StoreConformance, ListsEqualSingleCalls) {
   expect_no_errors(on_ranks([&](KVStore& kv) {
     std::vector<KVKey> keys = {"a", "b", 7};

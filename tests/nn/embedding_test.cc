@@ -63,13 +63,31 @@ TEST(EmbeddingLayer, TheTableStartsNormalWithZerosForPadding) {
   EXPECT_EQ(std::vector<std::string>{"weight"}, test::names(layer.state_dict()));
 }
 
+TEST(EmbeddingLayer, ANegativeIndexIsOutOfRangeAsInPyTorch) {
+  nn::Embedding layer(4, 2), sparse(4, 2, {.sparse = true});
+  nn::EmbeddingBag bag(4, 2);
+  const NDArray wrong = array<int64_t>({{0, -1}});
+  const auto refused = [](const NDArray& y) {
+    const std::string message = error_of<InvalidArgument>([&] { y.wait(); });
+    EXPECT_TRUE(contains(message, "indices from 0 to 3") && contains(message, "got -1 at position"))
+        << message;
+    EXPECT_TRUE(contains(message, "embedding_test.cc:")) << message;
+  };
+  refused(layer(wrong));
+  refused(sparse(wrong));
+  refused(bag(wrong));
+  refused(bag(wrong.reshape({-1}), array<int64_t>({0, 1})));
+  EXPECT_EQ(content_of(layer.weight[3]), content_of(embedding(layer.weight, array<int64_t>({-1}))[0]))
+      << "the operator counts from the end";
+}
+
 TEST(EmbeddingLayer, ALargestNormChangesTheRowsThatAreTaken) {
   nn::Embedding layer(4, 2, {.max_norm = 1});
   {
     const NoGrad pause;
     layer.weight.copy_from(array({{3.f, 4.f}, {0.3f, 0.4f}, {3.f, 4.f}, {3.f, 4.f}}));
   }
-  layer(array<int64_t>({0, 1, 0, -1}));
+  layer(array<int64_t>({0, 1, 0, 3}));
   test::expect_values({0.6, 0.8, 0.3, 0.4, 3, 4, 0.6, 0.8}, layer.weight.detach(), "table");
 }
 

@@ -325,6 +325,20 @@ TEST(GenerationOfModels, RowsThatAreMissingAreRefused) {
   });
 }
 
+TEST(GenerationOfModels, ErrorsNameTheLineOfTheCall) {
+  nn::GPT gpt({.vocab_size = 5, .n_positions = 8, .n_embd = 8, .n_layer = 1, .n_head = 2});
+  const int line = __LINE__ + 1;
+  const auto run = [&] { nn::generate(gpt, std::vector<int64_t>{1, 7}, {.max_new_tokens = 1}); };
+  const std::string message = error_of<InvalidArgument>(run);
+  EXPECT_TRUE(contains(message, "got 7 at position (0, 1)")) << message;
+  EXPECT_TRUE(contains(message, mx::detail::concat(__FILE__, ":", line))) << message;
+  nn::TokenModel empty;
+  empty.positions = 4;
+  test::expect_error<InvalidArgument>("a model with a function next_logits, got an empty one", [&] {
+    nn::generate(empty, ones({1, 2}, i64));
+  });
+}
+
 TEST(KeyValueCacheLayers, AFailedAppendChangesNothing) {
   const NoGrad pause;
   nn::KeyValueCache cache;

@@ -359,6 +359,22 @@ TEST(RecurrentLayers, WrongArgumentsAreNamed) {
                        "[GRUCell] expected a state of shape (5, 2), got (4, 2)"));
 }
 
+// Also of calls whose first argument is no array.
+TEST(RecurrentLayers, ErrorsNameTheLineOfTheCall) {
+  const nn::LSTM lstm(3, 4);
+  const nn::GRU gru(3, 4);
+  const nn::PackedSequence packed =
+      nn::pack_padded_sequence(ones({2, 2, 3}, f64), std::vector<int64_t>{2, 1});
+  const auto here = [](int line, const auto& f) {
+    const std::string message = error_of<InvalidArgument>(f);
+    EXPECT_TRUE(contains(message, mx::detail::concat("called at ", __FILE__, ":", line))) << message;
+    EXPECT_FALSE(contains(message, "recurrent.cc")) << message;
+  };
+  here(__LINE__, [&] { lstm(packed); });
+  here(__LINE__, [&] { gru(packed, ones({1, 2, 4})); });
+  here(__LINE__, [&] { lstm(packed, nn::LSTMState{ones({1, 2, 4}), ones({1, 2, 4})}); });
+}
+
 TEST(PackedSequenceParts, PartsThatDoNotBelongTogetherAreRefused) {
   const NDArray data = zeros({4, 2});
   const auto refuse = [&](const char* text, std::vector<int64_t> sizes, std::vector<int64_t> order) {
@@ -373,6 +389,19 @@ TEST(PackedSequenceParts, PartsThatDoNotBelongTogetherAreRefused) {
   refuse("once, got 1 at 1", {2, 2}, {1, 1});
   refuse("expected 3 rows of data", {2, 1}, {});
   refuse("that do not grow", {1, 3}, {});
+  refuse("at most 4, the number of rows of data, got 9223372036854775807", {INT64_MAX, INT64_MAX}, {});
+  const nn::PackedSequence good{data, {2, 2}};
+  test::expect_error<OutOfMemory>("[pad_packed_sequence] expected free memory",
+                                  [&] { nn::pad_packed_sequence(good, {.total_length = int64_t{1} << 56}); });
+  error_of<InvalidArgument>([&] { nn::pad_packed_sequence(good, {.total_length = INT64_MAX}); });
+  const nn::GRU layer(2, 3);
+  test::expect_error<InvalidArgument>(
+      "[GRU] expected one of the sorted_indices for each of 2 sequences, got 3", [&] {
+        layer(nn::PackedSequence{data, {2, 2}, {2, 1, 0}});
+      });
+  test::expect_error<InvalidArgument>("once, got 7 at 1", [&] {
+    layer(nn::PackedSequence{data, {2, 2}, {0, 7}}, ones({1, 2, 3}));
+  });
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ using test::values;
 
 constexpr int64_t kTableRows = 12, kTableWidth = 5;
 
-NDArray batch_indices() { return array<int64_t>({{7, 2, 7}, {0, -1, 2}}); }
+NDArray batch_indices() { return array<int64_t>({{7, 2, 7}, {0, 11, 2}}); }
 const std::vector<int64_t> kTakenRows = {0, 2, 7, 11};
 
 nn::Embedding new_table(bool sparse, DType dtype = f32, Context context = cpu()) {
@@ -236,10 +236,50 @@ TEST(RowSparse, SumsAgreeWithPlainLoops) {
   test::expect_values(want, dense, "sum_rows", 50);
 }
 
+TEST(RowSparse, RecordedTablesAndValuesAreRefused) {
+  const NDArray rows = array<int64_t>({1});
+  NDArray leaf = ones({4, 2}).requires_grad_(), result = leaf * 2, plain = ones({4, 2});
+  const NDArray values = ones({1, 2}).requires_grad_() * 3;
+  expect_error<InvalidState>("[put_rows] expected a table and values that are not recorded", [&] {
+    put_rows(leaf, {rows, zeros({1, 2})});
+  });
+  expect_error<InvalidState>("got recorded a table", [&] { put_rows(result, {rows, zeros({1, 2})}); });
+  expect_error<InvalidState>("got recorded values", [&] { put_rows(plain, {rows, values}); });
+  EXPECT_EQ(Values(8, 1), test::values(leaf.detach()));
+  const NoGrad pause;
+  put_rows(leaf, {rows, values});
+  EXPECT_EQ((Values{1, 1, 3, 3, 1, 1, 1, 1}), test::values(leaf.detach()));
+}
+
+// A gradient that has been read is a dense array, to which a later pass adds in place; another one is
+// replaced.
+TEST(RowSparse, AGradientThatIsHeldBetweenTwoPasses) {
+  for (const bool read : {false, true}) {
+    NDArray table = ones({10, 2}).requires_grad_();
+    const auto pass = [&](const NDArray& indices, double factor) {
+      sum(embedding(table, indices, -1, true) * factor).backward();
+    };
+    pass(array<int64_t>({1, 3, 3}), 2);
+    const NDArray first = table.grad();
+    if (read) EXPECT_EQ(4, first[3][0].item<float>());
+    EXPECT_EQ(!read, row_sparse(first).has_value());
+    pass(array<int64_t>({3, 7}), 5);
+    Values want(20);
+    for (const auto& [row, value] : {std::pair{1, 2.}, {3, 9.}, {7, 5.}})
+      for (int j : {0, 1}) want[static_cast<size_t>(2 * row + j)] = value;
+    EXPECT_EQ(want, test::values(table.grad()));
+    if (!read) {
+      for (int j : {0, 1}) want[static_cast<size_t>(6 + j)] = 4, want[static_cast<size_t>(14 + j)] = 0;
+    }
+    EXPECT_EQ(want, test::values(first)) << "read " << read;
+  }
+}
+
 TEST(RowSparse, BadInputIsNamed) {
   expect_error<InvalidArgument>("[sum_rows] expected indices (n,) and values (n, width)", [] {
     sum_rows(array<int64_t>({1}), ones({2, 2}), 4);
   });
+  expect_error<InvalidArgument>("of 4 rows", [] { sum_rows(array<int64_t>({1}), ones({2, 2}), 4); });
   expect_error<InvalidArgument>("got 5 at position (0,)", [] {
     sum_rows(array<int64_t>({5}), ones({1, 2}), 4).values.wait();
   });

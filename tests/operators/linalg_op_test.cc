@@ -272,6 +272,37 @@ TEST(Linalg, EighGivesTheMatrixBackAndReadsOneTriangle) {
   });
 }
 
+TEST(Linalg, EigFulfilsItsEquationAndIsUnique) {
+  each_type([](DType dtype) {
+    for (const Shape& shape : {Shape{1, 1}, {2, 2}, {5, 5}, {40, 40}, {2, 3, 4, 4}}) {
+      const int64_t n = shape[-1];
+      const NDArray a = numbers(shape, dtype).swap_axes(-2, -1);
+      const auto [w, v] = linalg::eig(a);
+      const NDArray wr = fft::real(w), wi = fft::imag(w), re = fft::real(v), im = fft::imag(v);
+      expect_equal(matmul(a, re), re * wr.expand_dims(-2) - im * wi.expand_dims(-2), "the real part of v w");
+      expect_equal(matmul(a, im), re * wi.expand_dims(-2) + im * wr.expand_dims(-2), "the imaginary part");
+      expect_equal(sum(square(re) + square(im), -2), ones_like(wr), "the norms");
+      expect_equal(sum(wr, -1), sum(a * identity(n, dtype), {-2, -1}), "the trace");
+      expect_equal(sort(wr), wr, "the order", 0);
+      expect_equal(linalg::eigvals(a), w, "eigvals");
+      // The leading element of each column is real and positive.
+      const NDArray size = sqrt(square(re) + square(im));
+      const NDArray lead = argmax((size >= 0.5 * max(size, -2, true)).to(i32), -2, true);
+      EXPECT_GT(min(take_along_axis(re, lead, -2)).item<double>(), 0);
+      EXPECT_EQ(0, max(abs(take_along_axis(im, lead, -2))).item<double>());
+      // The values of two that are conjugate to each other follow one another, the negative one first.
+      const std::vector<double> x = test::values(wr), y = test::values(wi);
+      for (size_t i = 0; i < y.size(); ++i) {
+        if (y[i] >= 0) continue;
+        ASSERT_EQ(x[i], x[i + 1]);
+        ASSERT_EQ(-y[i], y[i + 1]);
+      }
+    }
+  });
+  test::expect_values({0, -2, 0, 2}, linalg::eigvals(array({{0., 2.}, {-2., 0.}})), "of a turn");
+  test::expect_values({1, 0, 3, 0}, linalg::eigvals(array({{3., 5.}, {0., 1.}})), "of a triangle");
+}
+
 /// A (.., m, n) matrix of the given rank.
 NDArray of_rank(int64_t m, int64_t n, int64_t rank) {
   return matmul(numbers({2, m, rank}, f64, 3), numbers({2, rank, n}, f64, 4));
@@ -397,6 +428,8 @@ TEST(Linalg, NansPass) {
   expect_nans_in_the_second(linalg::svd(a).u);
   expect_nans_in_the_second(linalg::svdvals(a));
   expect_nans_in_the_second(linalg::eigh(a).eigenvectors);
+  expect_nans_in_the_second(linalg::eig(a).eigenvectors);
+  expect_nans_in_the_second(linalg::eigvals(a));
   expect_nans_in_the_second(linalg::pinv(a));
   expect_nans_in_the_second(linalg::lstsq(a, ones({4, 1}, f64)).solution);
   expect_nans_in_the_second(linalg::matrix_exp(a));
@@ -421,6 +454,8 @@ TEST(Linalg, MatricesWithoutElementsAndStacksWithoutMatrices) {
   EXPECT_EQ(0, linalg::matrix_rank(flat).item<int64_t>());
   EXPECT_EQ((Shape{0, 0}), linalg::eigh(none).eigenvectors.shape());
   EXPECT_EQ((Shape{0, 0}), linalg::matrix_exp(none).shape());
+  EXPECT_EQ((Shape{0, 0, 2}), linalg::eig(none).eigenvectors.shape());
+  EXPECT_EQ((Shape{0, 3, 2}), linalg::eigvals(no_stack).shape());
 }
 
 // LAPACK is called by several threads at once: each must get the bits that it gets alone.

@@ -12,6 +12,7 @@
 #include "operators/elementwise_unary.h"
 #include "tests/operators/gradient_support.h"
 #include "tests/support/errors.h"
+#include "tests/support/tolerance.h"
 
 namespace mx {
 
@@ -108,7 +109,7 @@ void expect_values(const std::vector<double>& expected, const NDArray& got, doub
 TEST(ReductionCustom, EveryTypeLayoutAndAxis) {
   const NDArray base = (arange(0, 3 * 70 * 40, 1, f32).reshape({3, 70, 40}) % 97.f) / 25.f - 1.5f;
   for (DType type : kAllDTypes) {
-    const double tolerance = type == f16 ? 2e-3 : type == bf16 ? 1.6e-2 : type == f64 ? 1e-13 : 1e-6;
+    const double tolerance = is_floating(type) ? test::tolerance(type) : test::tolerance(f32);
     const NDArray x = (is_floating(type) ? base : abs(base) * 8).to(type);
     for (const NDArray& view : {x, x.transpose(), x.swap_axes(0, 1), x.slice(2, {{}, {}, -3}),
                                 x.slice(1, {5, 6}), x.select(0, 1).broadcast_to({4, 70, 40})})

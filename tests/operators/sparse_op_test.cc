@@ -261,6 +261,36 @@ TEST(SparseCSRTest, BadInputIsNamed) {
   expect_error<InvalidArgument>("got an empty handle", [&] { matmul(SparseCSR(), ones({3, 1})); });
 }
 
+// Wrong structures are found when an operation runs; each error names the line of this file.
+TEST(SparseCSRTest, ErrorsNameTheLineOfTheCall) {
+  const NDArray values = ones({2});
+  const SparseCSR columns(array<int64_t>({0, 1, 2}), array<int64_t>({0, 9}), values, {2, 3});
+  const SparseCSR rows(array<int64_t>({0, 3, 2}), array<int64_t>({0, 1}), values, {2, 3});
+  const auto here = [](int line, const auto& f) {
+    expect_error<InvalidArgument>(detail::concat("sparse_op_test.cc:", line, ')'), f);
+  };
+  here(__LINE__, [&] { matmul(columns, ones({3, 2})).wait(); });
+  here(__LINE__, [&] { matmul(columns, ones({2, 2}), true).wait(); });
+  here(__LINE__, [&] { columns.to_dense().wait(); });
+  here(__LINE__, [&] { columns.check(); });
+  here(__LINE__, [&] { rows.row_indices().wait(); });
+  here(__LINE__, [&] { rows.to_dense().wait(); });
+  here(__LINE__, [&] { rows.transpose(); });
+}
+
+TEST(SparseCSRTest, AbsurdSizesAreErrorsOfThisLibrary) {
+  const NDArray zero = array<int64_t>({0}), value = ones({1});
+  const int64_t large = int64_t{1} << 61;
+  expect_error<OutOfMemory>("a list of", [&] { SparseCSR::from_coo(zero, zero, value, {large, 3}); });
+  expect_error<InvalidArgument>("fewer than 2^63 - 1 rows", [&] {
+    SparseCSR::from_coo(zero, zero, value, {INT64_MAX, 3});
+  });
+  const SparseCSR wide = SparseCSR::from_coo(zero, zero, value, {2, INT64_MAX});
+  expect_error<InvalidArgument>("[to_dense] expected an array of fewer than 2^63 bytes",
+                                [&] { wide.to_dense(); });
+  expect_error<InvalidArgument>("fewer than 2^63 - 1 rows", [&] { wide.transpose(); });
+}
+
 TEST(SparseCSRTest, ToDenseFindsColumnsThatDoNotExist) {
   for (const int64_t column : {int64_t{3}, int64_t{-1}}) {
     const SparseCSR bad(array<int64_t>({0, 1, 1}), array({column}), array({5.f}), {2, 3});

@@ -15,6 +15,7 @@
 
 #include "operators/operator.h"
 #include "operators/samples/samples.h"
+#include "tests/support/tolerance.h"
 
 namespace mx::test {
 
@@ -33,22 +34,6 @@ inline NDArray numbers(const Shape& shape, DType dtype, uint64_t seed = 1) {
   for (double& v : list)
     v = is_floating(dtype) ? normal(engine) : static_cast<double>(engine() % 7) - (dtype == u8 ? 0 : 2);
   return from_data(list.data(), shape).to(dtype);
-}
-
-/// Returns the tolerance relative to the largest intermediate magnitude.
-inline double tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::f64:
-      return 1e-12;
-    case DType::f32:
-      return 1e-5;
-    case DType::f16:
-      return 2e-3;
-    case DType::bf16:
-      return 1.6e-2;
-    default:
-      return 0;
-  }
 }
 
 inline void expect_values(const Values& want, const NDArray& got, const std::string& what, double scale = 1) {

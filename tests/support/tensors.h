@@ -11,6 +11,7 @@
 
 #include "ndarray/kernels/convert.h"
 #include "ndarray/tensor.h"
+#include "tests/support/tolerance.h"
 
 namespace mx::test {
 
@@ -101,21 +102,5 @@ struct Array {
 };
 
 inline const char* const kLayouts[] = {"contiguous", "transposed", "negative", "padded", "broadcast"};
-
-/// Returns how far a result computed in `type` may be from the exact one, relative to its size.
-inline double tolerance(DType type) {
-  switch (type) {
-    case DType::f64:
-      return 1e-13;
-    case DType::f32:
-      return 1e-5;
-    case DType::f16:
-      return 2e-3;
-    case DType::bf16:
-      return 1.6e-2;
-    default:
-      return 0;
-  }
-}
 
 }  // namespace mx::test

@@ -113,12 +113,13 @@ TEST(EventFile, HasWhatWasWritten) {
     EXPECT_THROW(events.add_image("two", ones({2, 3, 3}), 1), InvalidArgument);
     EXPECT_THROW(events.add_image("whole", ones({3, 3}, i64), 1), InvalidArgument);
     EXPECT_THROW(events.add_histogram("none", ones({3}), 1, 0), InvalidArgument);
+    events.add_text("notes", "**lr** 0.1", 5);
     events.flush();
-    EXPECT_EQ(8u, events_of(path).size());
+    EXPECT_EQ(9u, events_of(path).size());
   }
   EXPECT_TRUE(test::contains(path, "events.out.tfevents.1234."));
   const std::vector<Message> events = events_of(path);
-  ASSERT_EQ(8u, events.size());
+  ASSERT_EQ(9u, events.size());
   EXPECT_EQ("brain.Event:2", events[0].text(3));
   for (const Message& event : events) EXPECT_EQ(1234.5, event.number(1));
   const auto value = [&](size_t i, const std::string& tag, uint64_t step) {
@@ -141,6 +142,12 @@ TEST(EventFile, HasWhatWasWritten) {
   EXPECT_EQ((std::vector<double>{5, 0, 0}),
             Message::numbers<double>(value(4, "constant", 8).message(5).text(7)));
   EXPECT_EQ(0, value(5, "empty", 9).message(5).number(3));
+
+  const Message notes = value(8, "notes", 5);
+  EXPECT_EQ("text", notes.message(9).message(1).text(1));
+  EXPECT_EQ("**lr** 0.1", notes.message(8).text(8));
+  EXPECT_EQ(7u, notes.message(8).integers.find(1)->second);  // DT_STRING
+  EXPECT_EQ(1u, notes.message(8).message(2).message(2).integers.find(1)->second);
 
   // PNG: signature, size, and pixels after decompression.
   const auto pixels = [](const Message& image, uint64_t h, uint64_t w, uint64_t channels) {
