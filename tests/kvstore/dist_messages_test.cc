@@ -17,6 +17,7 @@
 #include "operators/operators.h"
 #include "tests/kvstore/noting_communicator.h"
 #include "tests/kvstore/rank_threads.h"
+#include "tests/kvstore/rank_values.h"
 #include "tests/support/errors.h"
 
 namespace mx {
@@ -57,7 +58,7 @@ Bytes messages_of_sum(const NotingGroup& group, KVStore& kv, const std::vector<i
   std::vector<KVStore::Values> values;
   std::vector<NDArray> outs;
   for (const int64_t count : counts) {
-    keys.emplace_back(concat("key ", keys.size(), " of ", counts.size()));
+    keys.emplace_back(std::to_string(keys.size()) + " of " + std::to_string(counts.size()));
     outs.push_back(full({count}, kv.rank() + 1));
     values.emplace_back(outs.back());
   }
@@ -203,7 +204,7 @@ limited_calls() {
              kv.pull("w", array, options);
            }},
           {"pushpull", [](KVStore& kv, NDArray& array,
-                          const KVOptions& options) { kv.pushpull({"w"}, {array}, {array}, options); }},
+                          const KVOptions& options) { kv.pushpull("w", array, array, options); }},
           {"allreduce", [](KVStore& kv, NDArray& array, const KVOptions& options) {
              kv.allreduce({"sum"}, {array}, {array}, options);
            }}};

@@ -13,7 +13,7 @@
 #include "nn/trainer.h"
 #include "operators/operators.h"
 #include "tests/kvstore/rank_threads.h"
-#include "tests/support/errors.h"
+#include "tests/kvstore/rank_values.h"
 #include "tests/support/held.h"
 
 namespace mx {
