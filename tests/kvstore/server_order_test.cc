@@ -163,7 +163,7 @@ TEST(ServerOrder, CallsOfHigherPriorityAreSentFirst) {
   kv::ServerGroup group(options);
   acceptor.join();
   // The server reads nothing yet, so the first call fills the buffers of the sockets and the others wait.
-  const std::string body(size_t{64} << 20, 'x');
+  const std::string body(size_t{32} << 20, 'x');
   for (const auto& [number, priority] : {std::pair<uint64_t, int>{1, 9}, {2, 0}, {3, 5}, {4, 0}, {5, 7}}) {
     kv::Call call;
     call.header = {.kind = kv::Kind::push, .key = 1, .sequence = number, .number = number};
