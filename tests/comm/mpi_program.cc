@@ -382,7 +382,7 @@ int main(int argc, char** argv) {
   const int status = report_checks(place.rank, place.size);
   // After a failure other processes may wait in MPI for ever; leave without its clean-up. When one leaves so,
   // mpirun ends the others, which may not have looked at their errors yet.
-  const bool failed = mode != "" && mode != "fork" && mode != "queue" && mode != "ahead" &&
+  const bool failed = !mode.empty() && mode != "fork" && mode != "queue" && mode != "ahead" &&
                       mode != "delays" && mode != "large";
   if (failed) {
     usleep(300'000);
