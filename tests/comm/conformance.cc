@@ -224,6 +224,22 @@ TEST_P(Conformance, AllreduceIsTheSerialFold) {
   });
 }
 
+TEST_P(Conformance, AllreduceOfMegabytesIsTheSerialFold) {
+  if (!GetParam().adds_megabytes) GTEST_SKIP() << "another case of this transport does it";
+  const auto check = [&](int ranks, size_t count) {
+    const SumCase c(Type::f32, count, ranks);
+    expect_ranks(GetParam().make(ranks), [&](int rank, Communicator& member) {
+      Bytes sum = c.rows[static_cast<size_t>(rank)];
+      member.allreduce(sum.data(), sum.data(), c.count, c.type);
+      EXPECT_TRUE(sum == c.sum) << where("allreduce in place", c.type, c.count, rank, ranks);
+    });
+  };
+  for (const int ranks : {2, 3}) check(ranks, size_t{1} << 20);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // they take half a minute
+  check(2, (size_t{16} << 20) + 1);
+#endif
+}
+
 TEST_P(Conformance, AllreduceTakesMinimaAndMaxima) {
   for_groups(GetParam(), [&](const auto& group, int ranks) {
     for (const Reduction reduction : {Reduction::min, Reduction::max}) {

@@ -43,6 +43,8 @@ struct ConformanceCase {
   bool compares_calls = true;
   /// Factor for the sizes of large buffers, for slow transports.
   double size_scale = 1;
+  /// True for one case of each transport: sums of 4 and 64 MB as well.
+  bool adds_megabytes = false;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const ConformanceCase& c) { return out << c.name; }

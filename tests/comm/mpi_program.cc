@@ -14,6 +14,8 @@
 //   ahead:    rank 0 sends to the last rank while that one has not noticed yet that all are in the barrier
 //   fork:     a child of rank 0 may only destroy its copy of the group
 //   own:      the program initialises and finalises MPI itself
+//   delays:   the ranks come to their calls in another order each time; the bits stay those of the serial
+//   fold large:    allreduces of 4 and 64 MB
 // Prints "rank R of N: passed" and exits 0 if everything holds.
 #include <mpi.h>
 #include <signal.h>
@@ -24,6 +26,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -31,6 +34,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -263,6 +267,69 @@ void check_ends(const Place& place) {
   }
 }
 
+// The values of a rank, from -1 to 1. Their sums depend on the order.
+std::vector<float> numbers_of(size_t count, int rank) {
+  std::vector<float> values(count);
+  uint32_t state = 12345u + 977u * static_cast<uint32_t>(rank);
+  for (float& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = std::ldexp(static_cast<float>(state >> 8), -23) - 1.f;
+  }
+  return values;
+}
+
+// The serial left fold over the values of all ranks.
+std::vector<float> fold_of(size_t count, int ranks) {
+  std::vector<float> sum = numbers_of(count, 0);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const std::vector<float> more = numbers_of(count, rank);
+    for (size_t i = 0; i < count; ++i) sum[i] += more[i];
+  }
+  return sum;
+}
+
+// Every rank pauses before each of its calls, for times of its own. The calls are started one by one and all
+// at once.
+void check_delays(Communicator& group) {
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    std::minstd_rand random(seed * 1000 + static_cast<unsigned>(group.rank()));
+    const auto pause = [&random] {
+      if (random() % 3 == 0) usleep(static_cast<useconds_t>(random() % 3000));
+    };
+    for (const size_t count : {size_t{1}, size_t{1001}, size_t{70'003}}) {
+      const std::vector<float> values = numbers_of(count, group.rank());
+      const std::vector<float> expected = fold_of(count, group.size());
+      const std::string name = std::to_string(count) + " x f32 with the delays " + std::to_string(seed);
+      std::array<std::vector<float>, 4> sums;
+      std::array<std::promise<std::exception_ptr>, 4> ended;
+      for (size_t i = 0; i < sums.size(); ++i) {
+        sums[i].assign(count, 0.f);
+        pause();
+        if (i < 2) {
+          group.allreduce(values.data(), sums[i].data(), count, Type::f32);
+          ended[i].set_value(nullptr);
+          continue;
+        }
+        Request request{Collective::allreduce, values.data(), sums[i].data(), count, Type::f32, 0, {}, {}};
+        request.done = [&ended, i](std::exception_ptr error) { ended[i].set_value(std::move(error)); };
+        group.start(std::move(request));
+      }
+      for (size_t i = 0; i < sums.size(); ++i) {
+        expect(ended[i].get_future().get() == nullptr, "call " + std::to_string(i) + " of " + name);
+        expect(sums[i] == expected, "sum " + std::to_string(i) + " of " + name);
+      }
+    }
+  }
+}
+
+void check_large(Communicator& group) {
+  for (const size_t count : {size_t{1} << 20, (size_t{16} << 20) + 1}) {
+    std::vector<float> values = numbers_of(count, group.rank());
+    group.allreduce(values.data(), values.data(), count, Type::f32);
+    expect(values == fold_of(count, group.size()), std::to_string(count) + " x f32");
+  }
+}
+
 // A program may initialise and finalise MPI itself, even while a group lives.
 int use_own_mpi() {
   int level = 0;
@@ -295,6 +362,10 @@ int main(int argc, char** argv) {
     if (place.rank == 1) sleep(4);
   } else if (mode == "queue") {
     check_queue(*group);
+  } else if (mode == "delays") {
+    check_delays(*group);
+  } else if (mode == "large") {
+    check_large(*group);
   } else if (mode == "ahead") {
     check_messages_behind_barriers(*group);
   } else if (mode == "fork") {
@@ -311,7 +382,9 @@ int main(int argc, char** argv) {
   const int status = report_checks(place.rank, place.size);
   // After a failure other processes may wait in MPI for ever; leave without its clean-up. When one leaves so,
   // mpirun ends the others, which may not have looked at their errors yet.
-  if (!mode.empty() && mode != "fork" && mode != "queue" && mode != "ahead") {
+  const bool failed = !mode.empty() && mode != "fork" && mode != "queue" && mode != "ahead" &&
+                      mode != "delays" && mode != "large";
+  if (failed) {
     usleep(300'000);
     _exit(status);
   }

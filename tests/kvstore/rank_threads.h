@@ -15,12 +15,12 @@
 
 namespace mx::test {
 
-/// Calls body(store) on one thread for each rank. The body may throw; the texts of errors that it does not
-/// catch are returned, by rank.
-inline std::vector<std::string> on_ranks(int ranks, const std::function<void(KVStore& store)>& body,
-                                         const KVStoreOptions& options = {}, int64_t timeout_ms = 60000) {
-  const auto group = comm::make_thread_group(ranks, timeout_ms);
-  std::vector<std::string> errors(static_cast<size_t>(ranks));
+/// Calls body(store) on one thread for each member of a group. The body may throw; the texts of errors that
+/// it does not catch are returned, by rank.
+inline std::vector<std::string> on_group(const std::vector<std::shared_ptr<comm::Communicator>>& group,
+                                         const std::function<void(KVStore& store)>& body,
+                                         const KVStoreOptions& options = {}) {
+  std::vector<std::string> errors(group.size());
   std::vector<std::thread> threads;
   for (size_t r = 0; r < group.size(); ++r)
     threads.emplace_back([&, r] {
@@ -40,6 +40,12 @@ inline std::vector<std::string> on_ranks(int ranks, const std::function<void(KVS
     });
   for (std::thread& thread : threads) thread.join();
   return errors;
+}
+
+/// The same with a group of threads.
+inline std::vector<std::string> on_ranks(int ranks, const std::function<void(KVStore& store)>& body,
+                                         const KVStoreOptions& options = {}, int64_t timeout_ms = 60000) {
+  return on_group(comm::make_thread_group(ranks, timeout_ms), body, options);
 }
 
 }  // namespace mx::test

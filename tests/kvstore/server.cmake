@@ -3,6 +3,7 @@ mx_add_test(kvstore_server_test
   SOURCES
     server_contract_test.cc
     server_machine_test.cc
+    server_order_test.cc
     server_store_test.cc
     server_wire_test.cc
   DEPS mx::kvstore)

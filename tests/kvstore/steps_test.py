@@ -13,6 +13,7 @@ import jobs  # noqa: E402
 
 PROGRAM = ""
 HOST = os.uname().nodename
+DEAD_AFTER = 1.5  # seconds
 CALLS = ("start", "joined", "between", "allreduce", "large_allreduce", "broadcast", "all_to_all", "receive", "barrier", "end")
 STORE = ("start", "created", "push", "pushed", "barrier", "end")
 
@@ -85,10 +86,13 @@ class Steps(jobs.JobTest):
         self.check_named(job.finish(), f"{'rank' if role == 'worker' else role} {rank}", step)
 
     def stop(self, kind, transport, step, role, rank):
-        job = self.start_at(kind, step, transport, ("--heartbeat", 0.2, "--dead-after", 1.5))
+        job = self.start_at(kind, step, transport, ("--heartbeat", 0.2, "--dead-after", DEAD_AFTER, "--timeout", 600))
         os.kill(process_of(job, role, rank), signal.SIGSTOP)
+        begin = time.monotonic()
         self.go()
         self.check_named(job.finish(), f"{'rank' if role == 'worker' else role} {rank}", step)
+        # No process has waited for the time limit of its call.
+        self.assertLess(time.monotonic() - begin, 20 * DEAD_AFTER * jobs.SLOW)
 
     def pause(self, kind, transport, step, role, rank):
         job = self.start_at(kind, step, transport, ("--dead-after", 60))

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Manifests that `mxrun --launcher k8s --dry-run` prints, against the schemas of Kubernetes and of JobSet.
 
-They are validated if the Python that MX_TEST_PYTHON names has the packages kubernetes-validate and
-kubeflow-trainer-api.
+They are always compared with the table of fields in k8s_fields.py. They are validated too if the Python that
+MX_TEST_PYTHON names has the packages kubernetes-validate and kubeflow-trainer-api.
 """
 
+import copy
 import os
 import subprocess
 import sys
 import unittest
 
 import jobs
+import k8s_fields
 
 VALIDATE = r"""
 import sys, yaml, kubernetes_validate
@@ -39,25 +41,104 @@ HAS_SCHEMAS = subprocess.run([PYTHON, "-c", "import yaml, kubernetes_validate, k
 SETTINGS = ("--launcher", "k8s", "--dry-run", "--job-id", "digits", "--k8s", "image=example.org/mx:1,cpu=2,memory=4Gi")
 
 
+# Options of mxrun, and the documents that it prints.
+CASES = [
+    (("-n", "4"), ["Service", "Job"]),
+    (("-n", "4", "-s", "2"), ["JobSet"]),
+    (("-n", "2", "--k8s", "kind=jobset,gpus=2,namespace=train"), ["JobSet"]),
+    (("-x", "A=yes: no # $(B) \u00fc", "--k8s", "gpus=1,interface=net1,port=1234"), ["Service", "Job"]),
+]
+PROGRAM = ("train", "--lr", "0.1", "it's: \"x\"\n- y")
+
+
 class Manifests(jobs.JobTest):
     def manifests(self, *arguments):
         job = self.run_job(*SETTINGS, *arguments)
         self.assertEqual(job.code, 0, job.stderr)
         return job.stdout
 
+    def problems(self, document):
+        return k8s_fields.problems(document, k8s_fields.DOCUMENTS[document["kind"]], document["kind"])
+
+    def test_fields(self):
+        for arguments, kinds in CASES:
+            with self.subTest(arguments=arguments):
+                documents = k8s_fields.read_documents(self.manifests(*arguments, *PROGRAM))
+                self.assertEqual([document["kind"] for document in documents], kinds)
+                for document in documents:
+                    self.assertEqual(self.problems(document), [])
+
+    def test_names_lead_to_what_they_name(self):
+        for arguments, kinds in CASES:
+            with self.subTest(arguments=arguments):
+                documents = k8s_fields.read_documents(self.manifests(*arguments, *PROGRAM))
+                last = documents[-1]["spec"]
+                jobs_of_it = last.get("replicatedJobs") or [{"name": "workers", "replicas": 1, "template": {"spec": last}}]
+                for job in jobs_of_it:
+                    spec = job["template"]["spec"]
+                    self.assertEqual(spec["completions"], spec["parallelism"])
+                    pod, labels = spec["template"]["spec"], spec["template"]["metadata"]["labels"]
+                    container, = pod["containers"]
+                    self.assertEqual(container["command"], list(PROGRAM))
+                    self.assertEqual([mount["name"] for mount in container["volumeMounts"]],
+                                     [volume["name"] for volume in pod["volumes"]])
+                    variables = {entry["name"]: entry["value"] for entry in container["env"]}
+                    host, port = variables["MX_RDZV"].rsplit(":", 1)
+                    self.assertEqual(int(port), container["ports"][0]["containerPort"])
+                    self.assertTrue(variables["MX_SECRET_FILE"].startswith(container["volumeMounts"][0]["mountPath"] + "/"))
+                    if kinds == ["JobSet"]:
+                        # The JobSet controller names the pods.
+                        subdomain = last["network"]["subdomain"]
+                        self.assertEqual(host, f"{documents[0]['metadata']['name']}-workers-0-0.{subdomain}")
+                    else:
+                        service = documents[0]
+                        self.assertEqual(host, f"{documents[1]['metadata']['name']}-0.{pod['subdomain']}")
+                        self.assertEqual(pod["subdomain"], service["metadata"]["name"])
+                        self.assertEqual(service["spec"]["ports"][0]["port"], int(port))
+                        self.assertEqual({**labels, **service["spec"]["selector"]}, labels)  # the Service finds the pods
+                if kinds == ["JobSet"]:
+                    names = [job["name"] for job in jobs_of_it]
+                    self.assertEqual([name for name in last["successPolicy"]["targetReplicatedJobs"] if name not in names], [])
+
+    def test_the_table_finds_mistakes(self):
+        job = k8s_fields.read_documents(self.manifests(*CASES[0][0], "train"))[1]
+
+        def pod(document):
+            return document["spec"]["template"]["spec"]
+
+        def container(document):
+            return pod(document)["containers"][0]
+        mistakes = {
+            "parallelism": lambda d: d["spec"].update(parallelism="4"),
+            "completions": lambda d: d["spec"].pop("completions"),
+            "paralelism": lambda d: d["spec"].update(paralelism=4),
+            "restartPolicy": lambda d: pod(d).update(restartPolicy="Always"),
+            "metadata.name": lambda d: d["metadata"].update(name="Upper"),
+            "labels": lambda d: d["metadata"].update(labels={"a b": "c"}),
+            "value": lambda d: container(d)["env"][0].update(value=4),
+            "different names": lambda d: container(d)["env"].append(container(d)["env"][0]),
+            "containerPort": lambda d: container(d)["ports"][0].update(containerPort=65536),
+            "ports[0].name": lambda d: container(d)["ports"][0].update(name="more-than-fifteen"),
+            "memory": lambda d: container(d)["resources"]["limits"].update(memory="4GB"),
+            "containers": lambda d: pod(d).update(containers=[]),
+            "readOnly": lambda d: container(d)["volumeMounts"][0].update(readOnly="true"),
+            "apiVersion": lambda d: d.update(apiVersion="batch/v2"),
+        }
+        self.assertEqual(self.problems(job), [])
+        for place, change in mistakes.items():
+            wrong = copy.deepcopy(job)
+            change(wrong)
+            found = self.problems(wrong)
+            self.assertEqual(len(found), 1, f"{place}: {found}")
+            self.assertIn(place, found[0])
+
     @unittest.skipUnless(HAS_SCHEMAS, "no kubernetes-validate and kubeflow-trainer-api")
     def test_schemas(self):
-        cases = [
-            (("-n", "4"), ["valid Service", "valid Job"]),
-            (("-n", "4", "-s", "2"), ["valid JobSet"]),
-            (("-n", "2", "--k8s", "kind=jobset,gpus=2,namespace=train"), ["valid JobSet"]),
-            (("-x", "A=yes: no # $(B) \u00fc", "--k8s", "gpus=1,interface=net1,port=1234"), ["valid Service", "valid Job"]),
-        ]
-        for arguments, kinds in cases:
+        for arguments, kinds in CASES:
             with self.subTest(arguments=arguments):
-                text = self.manifests(*arguments, "train", "--lr", "0.1", "it's: \"x\"\n- y")
+                text = self.manifests(*arguments, *PROGRAM)
                 done = subprocess.run([PYTHON, "-c", VALIDATE], input=text, capture_output=True, text=True, check=False)
-                self.assertEqual(done.stdout.splitlines(), kinds, done.stderr + text)
+                self.assertEqual(done.stdout.splitlines(), [f"valid {kind}" for kind in kinds], done.stderr + text)
 
     def test_what_a_job_needs(self):
         text = self.manifests("-n", "4", "train")

@@ -10,9 +10,12 @@ ARGUMENTS = ("--launcher", "mpi", "-H", "localhost:2,127.0.0.1:2")
 
 
 @unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
-class Mpi(jobs.JobTest):
+class Mpi(jobs.LauncherKills, jobs.JobTest):
+    def start_ranks(self, *arguments):
+        return self.start(*ARGUMENTS, *arguments, MX_MPIRUN="mpirun --oversubscribe --allow-run-as-root")
+
     def run_mpi(self, *arguments):
-        job = self.start(*ARGUMENTS, *arguments, MX_MPIRUN="mpirun --oversubscribe --allow-run-as-root").finish()
+        job = self.start_ranks(*arguments).finish()
         self.assert_nothing_left(job)
         return job
 

@@ -73,6 +73,15 @@ class Namespaces(jobs.JobTest):
         self.assertEqual((job.code, job.stdout), (0, "10\n" * 4), job.stderr)
         self.assert_nothing_left(job)
 
+    @unittest.skipUnless(HAS_PROGRAM and shutil.which("mpirun"), "no program or no mpirun")
+    def test_a_sum_over_hosts_of_mpirun(self):
+        mpirun = "mpirun --allow-run-as-root --mca plm_rsh_agent " + self.environment["MX_SSH"]
+        job = self.start("--launcher", "mpi", "-H", "n0:2,n1:2", "--rdzv", "10.94.0.1:0", "sh", "-c",
+                         'echo "$(hostname) $("$0" sum)"', PROGRAM, MX_MPIRUN=mpirun).finish()
+        self.assertEqual(job.code, 0, job.stderr)
+        self.assertEqual(sorted(job.stdout.splitlines()), ["[0:0] n0 10", "[0:1] n0 10", "[1:2] n1 10", "[1:3] n1 10"])
+        self.assert_nothing_left(job)
+
     @staticmethod
     def loopback_bytes():
         """What the processes of a host have sent to each other through sockets, by host."""

@@ -60,7 +60,7 @@ def missing():
     return ""
 
 
-class Slurm(jobs.JobTest):
+class Slurm(jobs.LauncherKills, jobs.JobTest):
     @classmethod
     def setUpClass(cls):
         import tempfile
@@ -128,6 +128,10 @@ class Slurm(jobs.JobTest):
         job = self.salloc("-n", "4", "sh", "-c", "[ $MX_RANK != 3 ] || exit 7; sleep 300")
         self.assertEqual(job.returncode, 7, job.stderr)
         self.assertIn("rank 3", job.stderr)
+
+    def start_ranks(self, *arguments):
+        return self.start("--rdzv", ADDRESS + ":0", "-n", "4", *arguments,
+                          command=("salloc", "-Q", "-N", "2", "--exclusive"), **self.environment)
 
     def test_dry_run(self):
         job = self.salloc("--dry-run", "--nproc-per-node", "1", "true")

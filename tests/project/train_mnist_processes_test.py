@@ -69,16 +69,18 @@ class Processes(TrainMnistTest):
             self.check_same(one, got, transport)
 
     def test_servers_give_the_same_file(self):
-        one = self.file_of([], "--parts", "3")
-        for servers in ["1", "2"]:
-            self.check_same(one, self.file_of(self.mxrun("-n", "3", "-s", servers)), f"{servers} servers")
+        for count, servers in [("3", "1"), ("4", "2")]:
+            one = self.file_of([], "--parts", count)
+            got = self.file_of(self.mxrun("-n", count, "-s", servers))
+            self.check_same(one, got, f"{count} processes, {servers} servers")
 
     @unittest.skipIf(MPIRUN is None or SANITIZED, "no mpirun, no module for MPI, or a sanitizer")
     def test_started_by_mpirun(self):
-        start = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", "2"]
-        one = self.file_of([], "--parts", "2")
-        self.check_same(one, self.file_of(start), "started by mpirun")
-        self.check_same(one, self.file_of(start, "--kvstore", "mpi"), "over MPI")
+        for count in ["2", "3"]:
+            start = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", count]
+            one = self.file_of([], "--parts", count)
+            self.check_same(one, self.file_of(start), f"{count} processes started by mpirun")
+            self.check_same(one, self.file_of(start, "--kvstore", "mpi"), f"{count} processes over MPI")
 
     def test_a_run_of_several_processes_resumes(self):
         for options in [[], ["--shard-optimizer"]]:

@@ -22,6 +22,7 @@ std::vector<std::shared_ptr<Communicator>> shm_group(int ranks, const ShmOptions
 
 ConformanceCase shm_case() {
   ConformanceCase c{"shm", [](int ranks) { return shm_group(ranks, {}); }};
+  c.adds_megabytes = true;
 #ifdef MX_TSAN
   c.most_ranks = 5;  // nine take a minute under ThreadSanitizer on two processors
 #endif

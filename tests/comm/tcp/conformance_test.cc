@@ -64,9 +64,9 @@ class DelayingTransport final : public testing::ForwardingTransport {
   std::minstd_rand random_;
 };
 
-std::vector<std::shared_ptr<Communicator>> make_delayed_tcp(int ranks) {
+std::vector<std::shared_ptr<Communicator>> make_delayed_tcp(int ranks, unsigned first_seed) {
   std::vector<std::shared_ptr<Communicator>> group;
-  unsigned seed = static_cast<unsigned>(ranks);
+  unsigned seed = first_seed + static_cast<unsigned>(ranks);
   for (auto& transport : test::tcp_group(ranks))
     group.push_back(std::make_shared<TransportCommunicator>(
         std::make_unique<DelayingTransport>(std::move(transport), seed += 1000), 60000));
@@ -91,9 +91,15 @@ std::vector<std::shared_ptr<Communicator>> make_cut_tls(int ranks) {
   return group;
 }
 
+const ConformanceCase kPlain{.name = "tcp", .make = make_tcp, .adds_megabytes = true};
 const ConformanceCase kTls{.name = "tls", .make = make_tls, .most_ranks = 4};
 const ConformanceCase kCutTls{.name = "tls_cut", .make = make_cut_tls, .most_ranks = 3, .size_scale = 0.05};
-const ConformanceCase kDelayed{.name = "tcp_delayed", .make = make_delayed_tcp, .size_scale = 0.1};
+ConformanceCase tcp_with_delays(unsigned seed, int most_ranks) {
+  return {.name = "tcp_delays" + std::to_string(seed),
+          .make = [seed](int ranks) { return make_delayed_tcp(ranks, 100'000 * seed); },
+          .most_ranks = most_ranks,
+          .size_scale = 0.1};
+}
 const ConformanceCase kCut{.name = "tcp_cut", .make = make_cut_tcp, .most_ranks = 4, .size_scale = 0.05};
 
 /// After a mismatch of two ranks, the third one, which is busy, must not be reported as late.
@@ -142,7 +148,8 @@ TEST(TcpCommunicator, ARankThatIsGoneAfterAMismatchHasSaidWhy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, Conformance,
-                         ::testing::Values(ConformanceCase{"tcp", make_tcp}, kCut, kDelayed, kTls, kCutTls),
+                         ::testing::Values(kPlain, kCut, tcp_with_delays(1, 9), tcp_with_delays(2, 4),
+                                           tcp_with_delays(3, 3), kTls, kCutTls),
                          conformance_name);
 
 /// Each algorithm of allreduce over real connections, cut into parts of few bytes.

@@ -15,11 +15,11 @@ ConformanceCase with_delays(uint64_t seed) {
   return c;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Threads, Conformance,
-    ::testing::Values(ConformanceCase{"plain", [](int ranks) { return make_thread_group(ranks); }},
-                      with_delays(1)),
-    conformance_name);
+const ConformanceCase kPlain{
+    .name = "plain", .make = [](int ranks) { return make_thread_group(ranks); }, .adds_megabytes = true};
+
+INSTANTIATE_TEST_SUITE_P(Threads, Conformance, ::testing::Values(kPlain, with_delays(1), with_delays(2)),
+                         conformance_name);
 
 }  // namespace
 }  // namespace mx::comm

@@ -1,0 +1,61 @@
+// A communicator that notes every request and passes it on to another one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace mx::test {
+
+/// What was asked of a communicator.
+struct NotedCall {
+  comm::Collective collective;
+  size_t bytes;  ///< of all elements
+  int64_t timeout_ms;
+  std::string what;
+};
+
+class NotingCommunicator final : public comm::Communicator {
+ public:
+  explicit NotingCommunicator(std::shared_ptr<comm::Communicator> below) : below_(std::move(below)) {}
+  const std::string& type() const override { return below_->type(); }
+  int rank() const override { return below_->rank(); }
+  int size() const override { return below_->size(); }
+  std::string host(int rank) const override { return below_->host(rank); }
+  int64_t default_timeout_ms() const override { return below_->default_timeout_ms(); }
+  void start(comm::Request request) override {
+    {
+      const std::lock_guard lock(mutex_);
+      calls_.push_back({request.collective, request.count * comm::size_of(request.type),
+                        request.options.timeout_ms, request.options.what});
+    }
+    below_->start(std::move(request));
+  }
+  void abort(std::exception_ptr reason) override { below_->abort(std::move(reason)); }
+  std::exception_ptr failure() const override { return below_->failure(); }
+  std::shared_ptr<void> allocate(size_t bytes) override { return below_->allocate(bytes); }
+
+  /// Returns the requests of one kind since the last call of this function, and forgets all.
+  std::vector<NotedCall> take(comm::Collective collective) {
+    const std::lock_guard lock(mutex_);
+    std::vector<NotedCall> found;
+    for (NotedCall& call : calls_)
+      if (call.collective == collective) found.push_back(std::move(call));
+    calls_.clear();
+    return found;
+  }
+
+ private:
+  const std::shared_ptr<comm::Communicator> below_;
+  std::mutex mutex_;
+  std::vector<NotedCall> calls_;
+};
+
+}  // namespace mx::test
