@@ -31,15 +31,15 @@ using examples::Additions;
 
 struct Options : examples::StepOptions {
   int64_t digits = 3;
-  int64_t batch = 64;
+  int64_t batch = 128;
   int64_t embedding = 32;
   int64_t hidden = 128;
   int64_t heads = 4;
   int64_t test = 2000;
   int64_t show = 5;
-  double rate = 3e-3;
+  double rate = 4e-3;
 
-  Options() : StepOptions{.steps = 6000} {}
+  Options() : StepOptions{.steps = 4000} {}
   /// A run can be resumed only if these options are equal too.
   std::string text() const {
     return detail::concat("digits=", digits, " batch=", batch, " embedding=", embedding, " hidden=", hidden,
