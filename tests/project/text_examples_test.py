@@ -149,6 +149,6 @@ class Seq2SeqAddition(TextExample):
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
     NAME = os.path.basename(PROGRAM)
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 1 and os.path.exists(sys.argv[1]):
         DATA = ["--data", os.path.abspath(sys.argv.pop(1))]
     unittest.main(defaultTest="Seq2SeqAddition" if NAME == "seq2seq_addition" else "TextExample")
