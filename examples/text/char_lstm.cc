@@ -154,8 +154,10 @@ class Training {
       const int64_t stop = std::min(first + options_.length, end);
       const NDArray x = text.slice(0, {first, stop});
       auto [logits, last] = net_(x, state);
-      mean.update(loss_of(logits, text.slice(0, {first + 1, stop + 1})), x.numel());
+      const NDArray loss = loss_of(logits, text.slice(0, {first + 1, stop + 1}));
+      mean.update(loss, x.numel());
       state = last;
+      loss.wait();  // otherwise the arrays of many pieces are in memory at once
     }
     return mean.value();
   }
