@@ -4,6 +4,8 @@
 #include <cmath>
 #include <iostream>
 
+#include "examples/support/command_line.h"
+
 using namespace mx;
 
 // z = a * x + y for arrays of f32.
@@ -50,7 +52,9 @@ NDArray softsign(const NDArray& x) {
   return call(op, {}, x);
 }
 
-int main() {
+int main(int argc, char** argv) {
+  examples::CommandLine line("Two operators that the program defines itself");
+  if (const auto status = line.parse(argc, argv)) return *status;
   NDArray x = arange(0, 6, 1, f32).reshape({2, 3}), y = ones({3, 2}).transpose();
   NDArray z = custom<Axpy>({x, y}, {{"a", 2.0}});
   std::cout << z << '\n' << softsign(z) << '\n';

@@ -3,7 +3,11 @@
 
 #include <cstdio>
 
-int main() {
+#include "examples/support/command_line.h"
+
+int main(int argc, char** argv) {
+  mx::examples::CommandLine line("Two independent steps, then one that needs both");
+  if (const auto status = line.parse(argc, argv)) return *status;
   mx::Engine& engine = mx::Engine::get();
   double a = 0, b = 0, sum = 0;
   mx::Var va = engine.new_var(), vb = engine.new_var(), vs = engine.new_var();

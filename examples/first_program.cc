@@ -5,7 +5,11 @@
 
 using namespace mx;
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    std::cerr << "first_program: expected no arguments, got '" << argv[1] << "'\n";
+    return 2;
+  }
   NDArray a = ones({2, 2}) * 2;
   NDArray c = a + 2, b = a + 1;  // independent of each other: large arrays are computed in parallel
   NDArray d = b * c;

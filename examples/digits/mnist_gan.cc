@@ -16,6 +16,7 @@
 #include "examples/support/digits.h"
 #include "examples/support/picture.h"
 #include "examples/support/training_run.h"
+#include "examples/support/writable.h"
 
 using namespace mx;
 
@@ -62,6 +63,7 @@ nn::Sequential train_judge(const examples::RunOptions& options) {
 }
 
 void run(const examples::RunOptions& options, const std::string& picture) {
+  examples::require_writable(picture);
   manual_seed(static_cast<uint64_t>(options.seed));
   nn::Sequential generator = make_generator(), discriminator = make_discriminator();
   optim::Adam generator_optimizer(generator.parameters(), {.lr = options.rate, .beta1 = 0.5});

@@ -25,7 +25,7 @@
 #include "examples/digits/progress.h"
 #include "examples/support/command_line.h"
 #include "examples/support/devices.h"
-#include "ndarray/io/atomic_file.h"
+#include "examples/support/writable.h"
 
 namespace {
 
@@ -102,11 +102,12 @@ class Training {
     MX_CHECK(parts_ <= options.batch, InvalidArgument, "[--parts] expected at most ", options.batch,
              ", an image in each, got ", parts_);
     if (rank_ == 0) {
-      require_writable(options.save);
-      require_writable(options.curve);
+      examples::require_writable(options.save);
+      examples::require_writable(options.curve);
     }
     // A trace that is written to a pipe or a device makes no new file.
-    if (!options.trace.empty() && !std::filesystem::is_other(options.trace)) require_writable(options.trace);
+    if (!options.trace.empty() && !std::filesystem::is_other(options.trace))
+      examples::require_writable(options.trace);
     manual_seed(static_cast<uint64_t>(options.seed));
     const data::DatasetHandle digits = data::mnist(options.data, data::Split::train, {.shape = {28, 28}});
     samples_ = digits->size();
@@ -141,10 +142,6 @@ class Training {
   }
 
  private:
-  // Makes a temporary file beside `path`, as writing it does, and removes it. So a folder that is missing or
-  // read-only is an error at the start and not after an epoch.
-  static void require_writable(const std::string& path) { const io::AtomicFile probe(path); }
-
   // Returns true if there is a checkpoint. All processes read it, so it must be there for all of them.
   bool checkpoint_exists() {
     const bool here = std::filesystem::exists(options_.save);

@@ -13,12 +13,14 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <numbers>
 #include <string>
 #include <vector>
 
 #include "examples/support/command_line.h"
+#include "examples/support/writable.h"
 
 namespace {
 
@@ -167,6 +169,8 @@ void append(std::vector<Episode>& all, const std::vector<Episode>& more) {
 }
 
 void run(int64_t most, int64_t seed, const std::string& trace) {
+  // A trace that is written to a pipe or a device makes no new file.
+  if (!trace.empty() && !std::filesystem::is_other(trace)) examples::require_writable(trace);
   manual_seed(static_cast<uint64_t>(seed));
   Policy policy;
   optim::Adam optimizer(policy.parameters(), {.lr = 0.02});

@@ -10,7 +10,12 @@
 
 namespace mx::examples {
 
-CommandLine::CommandLine(const std::string& purpose) : app_(std::make_unique<CLI::App>(purpose)) {}
+CommandLine::CommandLine(const std::string& purpose) : app_(std::make_unique<CLI::App>(purpose)) {
+  app_->failure_message([](const CLI::App* app, const CLI::Error& error) {
+    const std::string name = app->get_name();  // the path of the program
+    return name.substr(name.rfind('/') + 1) + ": " + error.what() + " (--help lists the options)\n";
+  });
+}
 CommandLine::~CommandLine() = default;
 
 CommandLine::Option CommandLine::option(const std::string& name, Target target, const std::string& help) {
@@ -105,6 +110,11 @@ CommandLine::Option& CommandLine::Option::checked(const std::string& kind,
                                                   std::function<std::string(const std::string&)> explain) {
   option_->check(
       CLI::Validator([explain = std::move(explain)](std::string& text) { return explain(text); }, kind));
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::required() {
+  option_->required();
   return *this;
 }
 

@@ -38,6 +38,8 @@ class CommandLine {
     Option& positive();
     /// `explain` returns an error message for a text, or an empty string if the text is valid.
     Option& checked(const std::string& kind, std::function<std::string(const std::string&)> explain);
+    /// The command line must have it.
+    Option& required();
     /// The name of the value in the help text.
     Option& called(const std::string& kind);
     /// Omits the option from the help text.
@@ -54,13 +56,14 @@ class CommandLine {
 
   /// The present value of `target` is the default, which the help shows unless it is empty. `target` must
   /// live until parse() has returned. If the option is given several times, the last value counts; for a
-  /// list, all values are joined.
+  /// list, all values are joined. A name without "--" is an argument, which is known by its place.
   Option option(const std::string& name, Target target, const std::string& help);
   /// Sets `target` to true; a name that begins with "!" sets it to false.
   Option flag(const std::string& name, bool& target, const std::string& help);
 
-  /// Sets the targets. With --help, and for a command line that it cannot read, it prints and returns the
-  /// status to end the program with: 0, or 2; 1 if the help could not be written.
+  /// Sets the targets. With --help it prints the help, and for a command line that it cannot read one line on
+  /// the standard error, which begins with the name of the program. Then it returns the status to end the
+  /// program with: 0, or 2; 1 if the help could not be written.
   std::optional<int> parse(int argc, const char* const* argv);
 
  private:

@@ -1,17 +1,15 @@
 #include "examples/support/training_run.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
+
+#include "examples/support/writable.h"
 
 namespace mx::examples {
 namespace {
 
-constexpr int64_t kLookEvery = 50;    // steps between two reads of the loss
-constexpr int64_t kEarlySteps = 100;  // after these, memory should not grow any more
+constexpr int64_t kLookEvery = 50;  // steps between two reads of the loss
 
 }  // namespace
 
@@ -30,6 +28,7 @@ TrainingRun::TrainingRun(const RunOptions& options, data::Loader& loader)
     : options_(options), loader_(loader) {
   MX_CHECK(!options_.resume || !options_.save.empty(), InvalidArgument,
            "[--resume] expected the file of the checkpoint, --save, got none");
+  if (!options_.save.empty()) require_writable(options_.save);
   if (!options_.events.empty()) events_.emplace(options_.events);
   checkpoint_.add("loader", loader_).add_random().add("epoch", epoch_);
   checkpoint_.set("options", detail::concat("epochs=", options_.epochs, " batch=", options_.batch,
@@ -54,12 +53,10 @@ void TrainingRun::train(const Step& step) {
   }
   wait_all();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  std::fprintf(stderr, "%.0f images/s, %.1f s", static_cast<double>(steps_done_ * options_.batch) / seconds,
-               seconds);
-  if (steps_done_ > kEarlySteps)
-    std::fprintf(stderr, ", memory %.0f MB after %lld steps, %.0f MB at the end", early_memory_mb_,
-                 static_cast<long long>(kEarlySteps), resident_memory_mb());
-  std::fprintf(stderr, "\n");
+  std::fprintf(stderr, "%.0f images/s, %.1f s",
+               static_cast<double>(memory_.steps() * options_.batch) / seconds, seconds);
+  const std::string memory = memory_.text();
+  std::fprintf(stderr, "%s%s\n", memory.empty() ? "" : ", ", memory.c_str());
 }
 
 /// Returns the mean of the losses.
@@ -67,21 +64,14 @@ double TrainingRun::train_epoch(const Step& step, training::ProgressBar& bar) {
   metric::MeanLoss mean;
   for (auto& [images, labels] : loader_) {
     mean.update(step(images, labels).detach(), images.size(0));
-    if (++steps_done_ % kLookEvery == 0) {
+    memory_.step();
+    if (memory_.steps() % kLookEvery == 0) {
       bar.note("epoch", static_cast<double>(epoch_ + 1));
       bar.note("loss", mean.value());  // waits
     }
-    if (steps_done_ == kEarlySteps) early_memory_mb_ = resident_memory_mb();
     bar.advance();
   }
   return mean.value();
-}
-
-double resident_memory_mb() {
-  std::ifstream file("/proc/self/statm");
-  double total = 0, resident = 0;
-  if (!(file >> total >> resident)) return 0;
-  return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1024 * 1024);
 }
 
 }  // namespace mx::examples

@@ -27,6 +27,7 @@
 #include <string>
 
 #include "examples/support/command_line.h"
+#include "examples/support/memory_watch.h"
 
 namespace mx::examples {
 
@@ -48,7 +49,8 @@ class TrainingRun {
  public:
   using Step = std::function<NDArray(const NDArray& images, const NDArray& labels)>;
 
-  /// The loader must outlive the run.
+  /// The loader must outlive the run. Throws InvalidArgument for --resume without --save, and FileError if
+  /// the checkpoint or the curves cannot be written.
   TrainingRun(const RunOptions& options, data::Loader& loader);
 
   /// Adds a part to the checkpoint. The object must outlive the run.
@@ -76,12 +78,8 @@ class TrainingRun {
   data::Loader& loader_;
   training::Checkpoint checkpoint_;
   std::optional<training::EventWriter> events_;
+  MemoryWatch memory_;  // counts the steps of this process
   int64_t epoch_ = 0;
-  int64_t steps_done_ = 0;      // by this process
-  double early_memory_mb_ = 0;  // after kEarlySteps steps
 };
-
-/// The resident memory of this process in MB; 0 if the system does not tell.
-double resident_memory_mb();
 
 }  // namespace mx::examples

@@ -3,27 +3,27 @@
 // 90% of the text are for training, the rest for validation. Each step takes a batch of random pieces of the
 // training text; the model predicts every next character of each piece. AdamW with weight decay on matrices
 // only, a cosine schedule with a warm-up, and gradients clipped by their norm. Results depend only on the
-// options and the seed, not on the number of threads.
+// options and the seed, not on the number of threads, nor on whether the run was interrupted and resumed.
 #include <mx/mx.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "examples/support/command_line.h"
+#include "examples/support/step_run.h"
+#include "examples/support/writable.h"
 #include "examples/text/corpus.h"
 
 namespace {
 
 using namespace mx;
 
-struct Options {
+struct Options : examples::StepOptions {
   std::string data = "examples/data/tinyshakespeare/input.txt.gz";
-  std::string save = "char_gpt.safetensors";
-  int64_t steps = 6500;
+  std::string weights;
   int64_t batch = 8;
   int64_t length = 128;
   int64_t layers = 4;
@@ -31,10 +31,16 @@ struct Options {
   int64_t width = 128;
   int64_t write = 500;
   int64_t validate = 1000;
-  int64_t seed = 1;
   double rate = 2e-3;
   double dropout = 0;
   double temperature = 0.8;
+
+  Options() : StepOptions{.steps = 6500} {}
+  /// A run can be resumed only if these options are equal too.
+  std::string text() const {
+    return detail::concat("batch=", batch, " length=", length, " layers=", layers, " heads=", heads,
+                          " width=", width, " rate=", rate, " dropout=", dropout);
+  }
 };
 
 /// Consecutive characters, and the same ones further by one: both (batch, length).
@@ -58,6 +64,7 @@ class Training {
   explicit Training(const Options& o) : o_(o), corpus_(o.data), gpt_(model()), numbers_(o.seed) {
     MX_CHECK(rest().numel() > o.length, InvalidArgument, "[char_gpt] expected more than --length ", o.length,
              " characters for validation, a tenth of the text, got ", rest().numel());
+    if (!o.weights.empty()) examples::require_writable(o.weights);
   }
 
   void run() {
@@ -71,30 +78,19 @@ class Training {
     optimizer.add_group(all.where(std::not_fn(is_matrix)),
                         {.lr = o_.rate, .beta2 = 0.99, .weight_decay = 0, .max_norm = 1});
     optim::CosineLR schedule(optimizer, {.steps = o_.steps, .min_lr = o_.rate / 20, .warmup = o_.steps / 20});
-    const int64_t report = std::max<int64_t>(1, std::min<int64_t>(200, o_.steps / 4));
-    auto start = std::chrono::steady_clock::now();
-    NDArray total = zeros({});
-    for (int64_t step = 1; step <= o_.steps; ++step) {
+    examples::StepRun run(o_, o_.text());
+    run.keep("model", gpt_).keep("optimizer", optimizer).keep("schedule", schedule);
+    run.keep("numbers", numbers_.state());
+    run.train([&](int64_t) {
       const NDArray starts = numbers_.randint(0, train().numel() - o_.length, {o_.batch});
       const NDArray loss = loss_of(gpt_, pieces_at(train(), starts, o_.length));
       optimizer.zero_grad();
       loss.backward();
       optimizer.step();
       schedule.step();
-      total = total + loss.detach();
-      if (step % report != 0 && step != o_.steps) continue;
-      const int64_t steps = step % report != 0 ? step % report : report;
-      const double mean_loss = total.item<float>() / static_cast<double>(steps);
-      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-      std::printf("step %5lld  loss %.4f  %.0f tokens/s\n", static_cast<long long>(step), mean_loss,
-                  static_cast<double>(steps * o_.batch * o_.length) / taken.count());
-      std::fflush(stdout);
-      MX_CHECK(std::isfinite(mean_loss), NumericError, "[char_gpt] expected a finite loss, got ", mean_loss,
-               "; try a smaller --rate");
-      total = zeros({});
-      start = std::chrono::steady_clock::now();
-    }
-    gpt_.save(o_.save);
+      return examples::StepResult{loss, o_.batch * o_.length};
+    });
+    if (!o_.weights.empty()) gpt_.save(o_.weights);
     std::printf("validation loss: %.4f nats/char\n", validation_loss());
     write();
   }
@@ -161,8 +157,8 @@ int main(int argc, char** argv) {
   Options o;
   mx::examples::CommandLine line("A small GPT learns to write, character by character");
   line.option("--data", &o.data, "a text file, which may be compressed with gzip");
-  line.option("--save", &o.save, "weights, written at the end");
-  line.option("--steps", &o.steps, "of training").within(1, 10000000);
+  o.add_to(line);
+  line.option("--weights", &o.weights, "file for the weights at the end, with GPT-2's names");
   line.option("--batch", &o.batch, "pieces of text in a step").within(1, 100000);
   line.option("--length", &o.length, "characters in a piece").within(2, 100000);
   line.option("--layers", &o.layers, "of the model").within(1, 1000);
@@ -173,7 +169,6 @@ int main(int argc, char** argv) {
   line.option("--validate", &o.validate, "batches of the validation text").within(1, 1000000);
   line.option("--write", &o.write, "characters to write at the end").within(0, 10000000);
   line.option("--temperature", &o.temperature, "of what is written").at_least(0);
-  line.option("--seed", &o.seed, "of everything that is random").at_least(0);
   if (const auto status = line.parse(argc, argv)) return *status;
   return mx::examples::run_program("char_gpt", [&] { Training(o).run(); });
 }

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "examples/support/command_line.h"
+#include "examples/support/memory_watch.h"
+#include "examples/support/writable.h"
 #include "examples/text/corpus.h"
 #include "nn/recurrent.h"
 
@@ -26,7 +28,7 @@ using mx::examples::Corpus;
 struct Options {
   std::string data = "examples/data/tinyshakespeare/input.txt.gz";
   std::string save = "char_lstm.safetensors";
-  int64_t epochs = 15;
+  int64_t epochs = 6;
   int64_t stop_after = 0;
   int64_t batch = 32;
   int64_t length = 64;
@@ -76,6 +78,7 @@ class Training {
  public:
   explicit Training(const Options& options)
       : options_(options), corpus_(options.data, options.characters), net_(seeded_net()) {
+    examples::require_writable(options.save);
     streams_ = Corpus::streams(corpus_.train(), options.batch);
     // A piece needs a character after each of its own.
     pieces_ = (streams_.shape()[0] - 2) / options.length + 1;
@@ -102,6 +105,8 @@ class Training {
                   loss, validation_loss(), static_cast<double>(corpus_.train().numel()) / seconds);
       std::fflush(stdout);
     }
+    if (const std::string memory = memory_.text(); !memory.empty())
+      std::fprintf(stderr, "%s\n", memory.c_str());
     if (last < options_.epochs) return;
     std::printf("validation loss: %.4f nats per character\n", validation_loss());
     if (options_.write > 0) std::printf("%s\n", written().c_str());
@@ -132,6 +137,7 @@ class Training {
       schedule_->step();
       state = last.detach();  // gradients end here
       mean.update(loss, x.numel());
+      memory_.step(loss.detach());
     }
     return mean.value();
   }
@@ -148,8 +154,10 @@ class Training {
       const int64_t stop = std::min(first + options_.length, end);
       const NDArray x = text.slice(0, {first, stop});
       auto [logits, last] = net_(x, state);
-      mean.update(loss_of(logits, text.slice(0, {first + 1, stop + 1})), x.numel());
+      const NDArray loss = loss_of(logits, text.slice(0, {first + 1, stop + 1}));
+      mean.update(loss, x.numel());
       state = last;
+      loss.wait();  // otherwise the arrays of many pieces are in memory at once
     }
     return mean.value();
   }
@@ -183,6 +191,7 @@ class Training {
   std::optional<optim::CosineLR> schedule_;
   training::Checkpoint checkpoint_;
   NDArray streams_;
+  examples::MemoryWatch memory_;
   int64_t pieces_ = 0, epoch_ = 0;
 };
 

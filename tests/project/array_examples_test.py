@@ -62,7 +62,15 @@ class NumpyInterchange(unittest.TestCase):
         result = run(NUMPY_INTERCHANGE, "/nonexistent/x.npy")
         self.assertEqual(result.returncode, 1)
         self.assertIn("/nonexistent/x.npy", result.stderr)
-        self.assertEqual(run(NUMPY_INTERCHANGE).returncode, 2)
+
+    def test_wrong_arguments_are_refused_before_a_file_is_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.npy")
+            for wrong in [[], ["--unknown", path], [path, path, path]]:
+                result = run(NUMPY_INTERCHANGE, *wrong)
+                self.assertEqual(result.returncode, 2, wrong)
+                self.assertRegex(result.stderr, r"\Anumpy_interchange: .*\n\Z")
+                self.assertEqual(os.listdir(folder), [])
 
 
 if __name__ == "__main__":

@@ -19,13 +19,14 @@ class CharGpt(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.data = os.path.join(folder.name, "text.txt")
-        self.save = os.path.join(folder.name, "weights.safetensors")
+        self.save = os.path.join(folder.name, "checkpoint.safetensors")
+        self.weights = os.path.join(folder.name, "weights.safetensors")
         with open(self.data, "w", encoding="ascii") as file:
             file.write(TEXT)
 
     def run_program(self, *arguments, **environment):
         return subprocess.run(
-            [PROGRAM, "--data", self.data, "--save", self.save, *SMALL, *arguments],
+            [PROGRAM, "--data", self.data, "--save", self.save, "--weights", self.weights, *SMALL, *arguments],
             capture_output=True, text=True, check=False, env={**os.environ, **environment}
         )
 
@@ -47,9 +48,10 @@ class CharGpt(unittest.TestCase):
         for environment in [{"MX_NUM_THREADS": "1"}, {"MX_NUM_THREADS": "4"}, {"MX_ENGINE": "naive"}]:
             run = self.run_program("--steps", "6", "--write", "20", "--dropout", "0.1", **environment)
             self.assertEqual(run.returncode, 0, run.stderr)
-            with open(self.save, "rb") as file:
-                results.add((re.sub(r"\d+ tokens/s", "", run.stdout), file.read()))
+            with open(self.save, "rb") as file, open(self.weights, "rb") as weights:
+                results.add((re.sub(r"\d+ tokens/s", "", run.stdout), file.read(), weights.read()))
         self.assertEqual(len(results), 1)
+        self.assertIn(b'"transformer.wte.weight"', results.pop()[2])
 
     def test_data_that_is_missing_or_short_is_named(self):
         result = self.run_program("--data", "/nonexistent/text.txt")

@@ -65,6 +65,14 @@ class CharLstm(unittest.TestCase):
         self.assertEqual(other.returncode, 1)
         self.assertIn("char_lstm: ", other.stderr)
 
+    @unittest.skipIf("MX_TEST_SHORT" in os.environ, "sanitizers need memory of their own")
+    def test_memory_is_that_of_few_pieces(self):
+        longer = ["--characters", "400000", "--epochs", "1", "--hidden", "64", "--length", "64", "--batch", "32"]
+        result = run("--save", self.save, *longer, "--write", "0")
+        memory = re.search(r"memory (\d+) MB after 100 steps, (\d+) MB at the end", result.stderr)
+        self.assertTrue(memory, result.stderr)
+        self.assertLess(int(memory.group(2)), 1.2 * int(memory.group(1)) + 8)  # of training and validation
+
     def test_errors_end_it_with_a_line_and_status_1(self):
         result = run(data="/nonexistent.txt")
         self.assertEqual(result.returncode, 1)

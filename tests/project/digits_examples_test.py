@@ -117,11 +117,14 @@ class DigitsExample(unittest.TestCase):
     def test_wrong_usage_and_missing_data_are_named(self):
         for wrong in [["--epochs", "0"], ["--rate", "-1"], ["--unknown"]]:
             with self.start(*wrong) as process:
-                process.communicate()
+                _, err = process.communicate()
             self.assertEqual(process.returncode, 2, wrong)
+            self.assertRegex(err, rf"\A{NAME}: .*{wrong[0]}.*\n\Z")
+        unwritable = ["--save", "--picture"] if NAME == "mnist_gan" else ["--save"]
         for arguments, expected in [
             (["--data", "/nonexistent"], "/nonexistent/train-images-idx3-ubyte"),
             (["--resume"], "expected the file of the checkpoint"),
+            *(([option, "/nonexistent/file"], "/nonexistent/") for option in unwritable),
         ]:
             with self.start(*arguments) as process:
                 _, err = process.communicate()
