@@ -74,7 +74,7 @@ std::string CallHeader::describe() const {
     // The header of a send does not say to whom; the message around this text does.
     words = std::string(to_string(request.collective)) + " of " + std::to_string(count) + " x " +
             to_string(request.type);
-    if (!shown.empty()) words += " " + in_quotes(shown);
+    if (!shown.empty()) (words += ' ') += in_quotes(shown);
   }
   return "call " + std::to_string(number) + ", " + words;
 }

@@ -61,7 +61,7 @@ std::string describe(const Request& request) {
   if (request.options.reduction != Reduction::sum)
     text += std::string(" (") + to_string(request.options.reduction) + ")";
   if (request.options.order != Order::rank) text += " in any order";
-  if (!request.options.what.empty()) text += " " + in_quotes(request.options.what);
+  if (!request.options.what.empty()) (text += ' ') += in_quotes(request.options.what);
   return text;
 }
 

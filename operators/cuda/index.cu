@@ -60,7 +60,7 @@ Tensor along_indices(const Tensor& indices, const Tensor& source, const Advanced
   return {wide.data, wide.dtype, target, way.with(Shape::filled(source.rank(), 0), wide.strides)};
 }
 
-void take_along(const KernelArgs& args, int64_t axis, IndexMode mode, const char* op) {
+void take_along(const KernelArgs& args, int64_t axis, IndexMode mode, const char* op, bool from_end = true) {
   const Tensor &target = args.out[0], &source = args.in[0], &indices = args.in[1];
   const Advanced way(source.shape, {&indices, 1}, {axis}, -1, op);
   const int at = static_cast<int>(way.axes[0]);
@@ -70,11 +70,11 @@ void take_along(const KernelArgs& args, int64_t axis, IndexMode mode, const char
     const Shape position = kernels::detail::position_of(e.place, all);
     Shape own;
     for (int d = 0; d < rank; ++d) own.push_back(position[first + d]);
-    return kernels::detail::bad_index(op, -size, size, at, e.value, own);
+    return kernels::detail::bad_index(op, from_end ? -size : 0, size, at, e.value, own);
   };
   gather_from(args, target, along_rest(source, way, target.shape),
-              along_indices(indices, source, way, target.shape), source.strides[at], {source.shape[at], mode},
-              text);
+              along_indices(indices, source, way, target.shape), source.strides[at],
+              {source.shape[at], mode, from_end}, text);
 }
 
 __global__ void __launch_bounds__(kLoopThreads)
@@ -95,7 +95,9 @@ void take(const KernelArgs& args) {
   take_along(args, attrs.axis, mx::detail::index_mode(attrs.mode, "take"), "take");
 }
 
-void embedding(const KernelArgs& args) { take_along(args, 0, IndexMode::raise, "embedding"); }
+void embedding(const KernelArgs& args) {
+  take_along(args, 0, IndexMode::raise, "embedding", args.attr<EmbeddingAttrs>().from_end);
+}
 
 void gather(const KernelArgs& args) {
   const Tensor &target = args.out[0], &source = args.in[0], &indices = args.in[1];

@@ -21,11 +21,13 @@ inline constexpr int64_t kOffsets = -1;
 struct ResolveIndex {
   int64_t size;
   kernels::IndexMode mode;
+  bool from_end = true;  ///< negative indices count from the end; false: they are errors
 
   /// An index that is an error. operator() makes it the nearest one in range, so that no memory beyond the
   /// array is touched.
   __device__ bool refuses(int64_t index) const {
-    return mode == kernels::IndexMode::raise && size != kOffsets && (index < -size || index >= size);
+    return mode == kernels::IndexMode::raise && size != kOffsets &&
+           (index < (from_end ? -size : 0) || index >= size);
   }
   __device__ int64_t operator()(int64_t index) const {
     if (size == kOffsets) return index;

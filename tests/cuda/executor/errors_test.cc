@@ -27,5 +27,16 @@ TEST_F(CudaKernelErrors, ABadValueGivesTheMessageOfTheCpuInEveryOrderOfThreads) 
   for (const char* name : kRefusingOperators) EXPECT_GT(refused[name], 0) << name;
 }
 
+TEST_F(CudaKernelErrors, NegativeIndicesOfAnEmbeddingAreErrorsIfTheyDoNotCountFromTheEnd) {
+  const Operator& op = *find_operator("embedding");
+  const NDArray table = uniform(0, 1, {4, 3}), indices = array<int64_t>({0, -1, 3});
+  for (const bool from_end : {true, false}) {
+    const Attrs attrs(detail::EmbeddingAttrs{-1, false, from_end});
+    const std::string expected = refusal_of(op, attrs, {table, indices});
+    EXPECT_EQ(expected.empty(), from_end);
+    EXPECT_EQ(expected, refusal_of(on_host(op), attrs, {table, indices}));
+  }
+}
+
 }  // namespace
 }  // namespace mx::test

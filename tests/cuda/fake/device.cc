@@ -224,6 +224,10 @@ const char* cudaGetErrorName(cudaError_t code) {
   return "unrecognized error code";
 }
 const char* cudaGetErrorString(cudaError_t code) { return cudaGetErrorName(code); }
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
