@@ -99,7 +99,7 @@ TEST(DistMessages, LargeKeysAreCut) {
                  EXPECT_EQ(messages_of_sum(group, kv, {2500}), (Bytes{4000, 4000, 2000}));
                  NDArray values = full({2500}, kv.rank() + 5);
                  kv.broadcast_from_first({"b"}, {values});
-        current_engine().wait_all();  // process 0 only reads the values
+                 current_engine().wait_all();  // process 0 only reads the values
                  EXPECT_EQ(values.to_vector<float>(), std::vector<float>(2500, 5.f));
                  EXPECT_EQ(sizes_of(group.of(kv).take(Collective::broadcast)), (Bytes{4000, 4000, 2000}));
                },
@@ -180,7 +180,7 @@ TEST(DistMessages, ACallStartsWhenItsBytesHaveRoom) {
     sequence->take("call").start(
         {.requests = std::vector<comm::Request>(1), .bytes = bytes, .done = [&](auto) { ++ended; }});
   };
-  for (const size_t bytes : {60, 40, 30, 70, 500, 1}) start(bytes);
+  for (const size_t bytes : {60u, 40u, 30u, 70u, 500u, 1u}) start(bytes);
   EXPECT_EQ(group->kept.size(), 2u);  // 60 + 40
   group->end_one();
   EXPECT_EQ(group->kept.size(), 2u);  // 40 + 30; 70 has no room

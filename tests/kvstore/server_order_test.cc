@@ -78,7 +78,8 @@ TEST(ServerOrder, AKeyIsWhereTheFewestBytesAre) {
   places.add("e", 300);                                                 // now more
   places.add("f", 10);
   EXPECT_EQ(places.servers_of(1), ServerNumbers{0});
-  for (const uint32_t small : {2, 3, 4, 5, 6}) EXPECT_EQ(places.servers_of(small), ServerNumbers{1}) << small;
+  for (const uint32_t small : {2u, 3u, 4u, 5u, 6u})
+    EXPECT_EQ(places.servers_of(small), ServerNumbers{1}) << small;
   EXPECT_EQ(places.servers_of(7), ServerNumbers{0});
 }
 
@@ -139,7 +140,7 @@ TEST(ServerOrder, AMessageOvertakesWhatWaitsButNotWhatIsBeingSent) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()), 0);
   kv::Link sender(comm::Fd(ends[0]), any_body), receiver(comm::Fd(ends[1]), any_body);
-  for (const uint64_t number : {1, 2, 3}) sender.send(numbered(number, 4 << 20), 0);
+  for (const uint64_t number : {1u, 2u, 3u}) sender.send(numbered(number, 4 << 20), 0);
   sender.write();  // the socket takes a part of the first one
   ASSERT_TRUE(sender.wants_to_write());
   sender.send(numbered(4), 1);
