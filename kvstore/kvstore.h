@@ -69,7 +69,7 @@ struct KVOptions {
 
 /// Options of a store; those that do not concern its type are ignored.
 struct KVStoreOptions {
-  int64_t timeout_ms = 0;              ///< of each call between processes; 0: that of the job
+  int64_t timeout_ms = 0;  ///< of each call between processes; 0: that of the job
   /// Small keys are combined to messages of up to this size; without effect for stores with servers.
   int64_t fuse_bytes = 4 << 20;
   int64_t cut_bytes = 4 << 20;         ///< larger keys are cut to pieces of this size
@@ -220,8 +220,8 @@ class KVStore {
   virtual KVStoreOptions options() const { return {}; }
   /// The number of restarts of the group before this one. Parameters must be loaded again in a new epoch.
   virtual int64_t epoch() const { return 0; }
-  /// Calls `changed(epoch)` at once. A store whose epoch changes while the process runs calls it again then; no
-  /// store of this library does, because a restart of the group starts new processes.
+  /// Calls `changed(epoch)` at once. A store whose epoch changes while the process runs calls it again then;
+  /// no store of this library does, because a restart of the group starts new processes.
   virtual void on_epoch(std::function<void(int64_t epoch)> changed) { changed(epoch()); }
   /// Blocks until all processes have called barrier() and the operations of all their earlier calls have
   /// ended. Throws Timeout, naming the processes that did not come, after `timeout_ms` (0: that of the

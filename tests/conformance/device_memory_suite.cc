@@ -250,8 +250,8 @@ TEST_P(DeviceSuite, WhatIsCachedAboveTheWatermarkGoesBackAfterTheWorkThatUsesIt)
     EXPECT_GE(device().memory_stats().reserved_bytes, kBytes);
     gate->open();
     s->synchronize();
-    // The pool learns that the work has ended on a thread of the backend, or at the next allocation. Until then
-    // the block counts as in flight, and the next round would take it again.
+    // The pool learns that the work has ended on a thread of the backend, or at the next allocation. Until
+    // then the block counts as in flight, and the next round would take it again.
     const auto unused = [&] {
       const MemoryStats stats = device().memory_stats();
       return stats.cached_bytes + stats.in_flight_bytes;
