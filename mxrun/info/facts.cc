@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <exception>
 #include <iomanip>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
 
@@ -23,7 +22,6 @@
 #include "engine/base/cpus.h"
 #include "engine/device/registry.h"
 #include "engine/options.h"
-#include "mxrun/hosts/text.h"
 #include "operators/operator.h"
 
 extern char** environ;
@@ -139,7 +137,7 @@ std::string module_state(const std::string& name) {
     comm::load_module(name);
     return "found";
   } catch (const std::exception& error) {
-    return concat("none: ", launch::text::without_place(error.what()));
+    return concat("none: ", error.what());
   }
 }
 
@@ -147,7 +145,7 @@ Section libraries() {
   Section section{"libraries",
                   {{"oneTBB", concat(TBB_runtime_version(), ", built with ",
                                      version_of(TBB_VERSION_MAJOR, TBB_VERSION_MINOR))},
-                   {"Highway", version_of(HWY_MAJOR, HWY_MINOR)},
+                   {"Highway", MX_HIGHWAY},
                    {"OpenSSL", OpenSSL_version(OPENSSL_VERSION)},
                    {"zlib", zlibVersion()},
                    {"module mpi", module_state("mpi")},
@@ -178,30 +176,5 @@ Section environment() {
 }  // namespace
 
 std::vector<Section> collect() { return {build(), processor(), devices(), libraries(), environment()}; }
-
-std::string to_text(const std::vector<Section>& sections) {
-  size_t width = 0;
-  for (const Section& section : sections)
-    for (const auto& fact : section.facts) width = std::max(width, fact.first.size());
-  std::ostringstream out;
-  for (const Section& section : sections) {
-    out << section.name << '\n';
-    for (const auto& [name, value] : section.facts)
-      out << "  " << std::left << std::setw(static_cast<int>(width) + 2) << name
-          << launch::text::in_one_line(value) << '\n';
-    if (section.facts.empty()) out << "  nothing is set\n";
-  }
-  return out.str();
-}
-
-std::string to_json(const std::vector<Section>& sections) {
-  nlohmann::ordered_json all = nlohmann::ordered_json::object();
-  for (const Section& section : sections) {
-    nlohmann::ordered_json facts = nlohmann::ordered_json::object();
-    for (const auto& [name, value] : section.facts) facts[name] = value;
-    all[section.name] = std::move(facts);
-  }
-  return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
 
 }  // namespace mx::info

@@ -96,7 +96,7 @@ void take(const KernelArgs& args) {
 }
 
 void embedding(const KernelArgs& args) {
-  take_along(args, 0, IndexMode::raise, "embedding", args.attr<EmbeddingAttrs>().from_end);
+  take_along(args, 0, IndexMode::raise, "embedding", args.attr<detail::EmbeddingAttrs>().from_end);
 }
 
 void gather(const KernelArgs& args) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "operators/indexing_records.h"
 #include "tests/cuda/bad_values.h"
 #include "tests/cuda/executor/kernel_cases.h"
 
