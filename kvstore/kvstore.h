@@ -70,11 +70,12 @@ struct KVOptions {
 /// Options of a store; those that do not concern its type are ignored.
 struct KVStoreOptions {
   int64_t timeout_ms = 0;  ///< of each call between processes; 0: that of the job
-  /// Small keys are combined to messages of up to this size; without effect for stores with servers.
+  /// Small keys are combined into messages of up to this size; stores with servers ignore it.
   int64_t fuse_bytes = 4 << 20;
-  int64_t cut_bytes = 4 << 20;         ///< larger keys are cut to pieces of this size
-  int64_t bytes_in_flight = 16 << 20;  ///< bound of the bytes that wait to be sent; without effect likewise
-  bool any_order = false;              ///< true: sums in another order than that of the ranks, if faster
+  int64_t cut_bytes = 4 << 20;  ///< larger keys are cut to pieces of this size
+  int64_t bytes_in_flight =
+      16 << 20;             ///< limit of the bytes that wait to be sent; stores with servers ignore it
+  bool any_order = false;   ///< true: sums in another order than that of the ranks, if faster
   int64_t check_every = 0;  ///< compares checksums of the parameters between processes every so many steps
   int64_t staleness = -1;   ///< dist_async: so many pushes (1 or more) a worker may be ahead; -1: any
 };

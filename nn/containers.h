@@ -35,9 +35,10 @@ M& module_as(const AnyModule& module, const char* container, const Which& which)
 ///   nn::Sequential net{nn::Linear{784, 64}, nn::ReLU{}, Block{64}, nn::Linear{64, 10}};    // "0", "1", ..
 ///   nn::Sequential named{{"hidden", nn::Linear{784, 64}}, {"act", nn::ReLU{}}};
 ///
-/// A ReLU in front of a max pooling is applied behind it, which gives the same numbers, unless one of both
-/// has hooks. It holds modules of any type. An empty Sequential is the identity. A Sequential constructed
-/// from one other Sequential is a copy of it; to nest one, use push_back().
+/// If a max pooling follows a ReLU, the pooling runs first: the results and gradients are the same, and the
+/// ReLU reads fewer elements. Modules with hooks keep their order. A Sequential holds modules of any type. An
+/// empty one is the identity. A Sequential constructed from one other Sequential is a copy of it; to nest
+/// one, use push_back().
 class Sequential : public ModuleOf<Sequential> {
  public:
   Sequential() = default;

@@ -27,8 +27,9 @@ struct EmbeddingOptions {
 };
 
 /// Maps integers (..) to rows (.., width) of a table. Parameter: weight (rows, width), initialised from the
-/// standard normal distribution; the numbers come from the CPU's default generator on every device. An index
-/// out of range, which a negative one is too, is found when the operation runs.
+/// standard normal distribution; the numbers come from the CPU's default generator on every device. Negative
+/// indices are out of range. An index out of range is an InvalidArgument that waits throw, because it is
+/// found when the operation runs.
 class Embedding : public ModuleOf<Embedding> {
  public:
   /// Throws InvalidArgument for a negative size, a padding_idx that is no row, a negative max_norm, and a

@@ -1,7 +1,6 @@
 // Autocast: mixed precision. Inside the scope, products compute in bf16 or f16, and operators that would lose
 // accuracy compute in f32. Parameters stay in f32, and so do their gradients.
 //
-//   optim::LossScale scale;                        // for f16 only (optim/loss_scale.h)
 //   NDArray loss;
 //   {
 //     Autocast scope(bf16);                        // until the end of the block, on this thread
@@ -15,12 +14,13 @@
 // for each scope; if it is changed in place, the next call converts it again. Assignments and operators that
 // change an array in place (a += b) are not affected by the scope.
 //
-// A backward pass runs without autocast, even if it is started inside the scope: gradients have the types of
-// the operations of which they are the gradients. checkpoint() runs its function both times with the setting
+// A backward pass runs without autocast, even if it is started inside the scope: gradients are computed
+// in the types of the forward operations. checkpoint() runs its function both times with the setting
 // of its call. A scope belongs to one thread and must end there, in reverse order of the beginning. A new
 // thread has none. The names and the choice of operators follow torch.autocast.
 //
-// Thread-safety: scopes of different threads are independent; set_autocast_rule() may be called from any.
+// Thread-safety: scopes of different threads are independent; set_autocast_rule() may be called from any
+// thread.
 #pragma once
 
 #include <cstdint>

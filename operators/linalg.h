@@ -124,10 +124,10 @@ struct EigResult {
   NDArray eigenvalues;   ///< complex (.., n, 2), in ascending order of real and then of imaginary parts
   NDArray eigenvectors;  ///< complex (.., n, n, 2), in the columns; their norm is 1
 };
-/// The eigenvalues and eigenvectors of a real matrix without symmetry. Complex numbers are pairs in the last
-/// dimension, as in operators/fft.h, whose fft::multiply() and others compute with them. Gradients of
-/// eigenvectors are infinite or NaN if two eigenvalues are equal; without n independent eigenvectors, all
-/// gradients are inaccurate or throw InvalidArgument.
+/// The eigenvalues and eigenvectors of a real matrix, which need not be symmetric. Complex numbers are pairs
+/// in the last dimension, as in operators/fft.h, whose fft::multiply() and others compute with them.
+/// Gradients of eigenvectors are infinite or NaN if two eigenvalues are equal; without n independent
+/// eigenvectors, all gradients are inaccurate or throw InvalidArgument.
 EigResult eig(const Arg& a);
 NDArray eigvals(const Arg& a);
 

@@ -3,6 +3,9 @@
 // A kernel of a GPU cannot throw. It notes the value in a word that host and device see, and goes on with
 // some value that touches no memory beyond its arrays. The host looks at the word when the work has ended;
 // then the error belongs to the operation as if its task had thrown it.
+//
+// Thread-safety: watch() is called by the thread that runs the task; the function that it got runs on any
+// thread.
 #pragma once
 
 #include <cstdint>

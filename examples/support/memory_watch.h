@@ -1,5 +1,7 @@
 // MemoryWatch: keeps the memory of a training loop small and compares it after the first steps with that at
 // the end. Memory that grows with every step is a leak.
+//
+// Thread-safety: one thread at a time.
 #pragma once
 
 #include <array>
@@ -19,7 +21,8 @@ class MemoryWatch {
   /// faster than the engine runs them has the arrays of hundreds of operations in memory.
   void step(const NDArray& loss);
   int64_t steps() const { return steps_; }
-  /// Returns "memory 80 MB after 100 steps, 81 MB at the end"; an empty text after fewer steps.
+  /// Returns "memory 80 MB after 100 steps, 81 MB at the end"; an empty text if fewer than 100 steps were
+  /// counted.
   std::string text() const;
 
  private:

@@ -7,9 +7,9 @@
 
 namespace mx::examples {
 
-/// Throws FileError if no file can be written at `path`, which names the reason. Changes nothing there: an
-/// existing file keeps its content. Training programs call it first, because they write after minutes of
-/// work that would be lost.
+/// Throws FileError, whose message names the reason, if no file can be written at `path`. Changes nothing
+/// there: an existing file keeps its content. Training programs call it first, because they write after
+/// minutes of work that would be lost.
 inline void require_writable(const std::string& path) { const io::AtomicFile probe(path); }
 
 }  // namespace mx::examples

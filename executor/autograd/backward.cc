@@ -300,7 +300,7 @@ class Pass {
   std::unordered_map<const Node*, size_t> elsewhere_;  // entries of nodes whose slot belonged to another pass
   std::unordered_map<const Node*, size_t> uses_left_;  // of leaves: nodes that the pass has not visited
   uint64_t arrivals_ = 0;
-  const AutocastPause pause_;  // gradients have the types of the operations of which they are the gradients
+  const AutocastPause pause_;  // gradients are computed in the types of the forward operations
 };
 
 // The head gradient of an output: the given one, or a one for an output of one element.

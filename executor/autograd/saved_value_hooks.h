@@ -31,8 +31,8 @@
 // noticed. What it returns must not own an array that depends on the result of the operation: neither would
 // ever be freed.
 //
-// Thread-safety: the functions may be called by several threads at once, if several threads record or go
-// back. The names follow torch.autograd.graph.saved_tensors_hooks.
+// Thread-safety: the functions may be called by several threads at once, if several threads record or
+// run backward passes. The names follow torch.autograd.graph.saved_tensors_hooks.
 #pragma once
 
 #include <any>

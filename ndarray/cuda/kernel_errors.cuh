@@ -2,8 +2,11 @@
 //
 //   __global__ void k(..., KernelError* bad) { ... if (index >= n) note_error(bad, i, index); ... }
 //
-//   BadValues bad(args, [n](const KernelError& e) { return concat("expected less than ", n, ", got ",
-//   e.value); }); launch(stream_of(args), ..., k, ..., bad.word()); bad.check();
+//   BadValues bad(args, [n](const KernelError& e) { return concat("expected less than ", n); });
+//
+//   launch(stream_of(args), ..., k, ..., bad.word());
+//
+//   bad.check();
 //
 // The kernel must go on with a value that touches no memory beyond its arrays.
 #pragma once

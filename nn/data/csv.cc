@@ -193,7 +193,8 @@ std::string field_text(const CsvTable::Column& column, size_t row, char separato
 
 void check_separator(char separator) {
   MX_CHECK(separator != '"' && separator != '\n' && separator != '\r', InvalidArgument,
-           "[csv] expected a separator other than a quote or the end of a line");
+           "[csv] expected a separator other than a quote or the end of a line, got ",
+           separator == '"' ? "a quote" : "the end of a line");
 }
 
 }  // namespace

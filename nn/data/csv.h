@@ -6,10 +6,10 @@
 //
 // Fields may be in quotes; a quote inside is doubled, and a line may end inside quotes. Lines end with LF or
 // CRLF; empty lines are ignored. A column is i64 if all its fields are integers that i64 can hold, otherwise
-// f64 if all are numbers or empty, which is NaN, and otherwise text. So identifiers of more than 18 digits
-// lose digits unless their column is text. A number that is too large for f64 is infinite, and one that is
-// too small is 0. CsvOptions::types overrides the types, and CsvOptions::quotes_are_text makes columns with
-// quotes text.
+// f64 if all are numbers or empty, which is NaN, and otherwise text. So a column with an integer of 2^63
+// or more is f64 and loses digits, unless it is text. A number that is too large for f64 is infinite, and one
+// that is too small is 0. CsvOptions::types overrides the types, and CsvOptions::quotes_are_text makes
+// columns with quotes text.
 //
 // A record with another number of fields, a quote that is not closed, or a field that is not of its column's
 // type is a FormatError that names the file, the line and the byte offset of the record. Thread-safety: that

@@ -1,8 +1,8 @@
 // Samplers: the order in which a loader takes the samples, and how it forms batches of them.
 //
-//   data::Loader balanced(set, {.batch_size = 64, .sampler = data::weighted_sampler(weights, 50000, true,
-//   1)}); data::Loader texts(set, {.batches = data::length_batches(lengths, {.max_elements = 4096, .shuffle =
-//   true})});
+//   data::Loader balanced(set, {.batch_size = 64, .sampler = data::weighted_sampler(weights, 50000)});
+//
+//   data::Loader texts(set, {.batches = data::length_batches(lengths, {.max_elements = 4096})});
 //
 // The order of a sampler depends only on its arguments and the epoch, and is the same on every platform. A
 // loader's shards and parts apply to any sampler: shard s of n takes places s, s + n, s + 2n, ... of the

@@ -8,7 +8,8 @@
 //
 // The rules come from NVIDIA's documentation and from tests/cuda/facts, which run on this stand-in and on
 // GPUs. Where the documentation calls something undefined (a copy whose kind does not fit its pointers, a
-// destroyed event), the stand-in refuses it. Work that nobody here calls does not exist: the link fails.
+// destroyed event), the stand-in refuses it. Functions of the runtime that this project does not call are
+// missing, so calling one is an error of the linker.
 //
 // Not shown: speed, the memory model, what the host reads of device memory without a copy, kernels that
 // nvcc has compiled.
