@@ -36,7 +36,7 @@ AdditionBatch batch_of(std::span<const Addition> additions);
 /// The answer that begins at the first of `tokens` and ends before kAdditionEnd.
 std::string answer_of(std::span<const int64_t> tokens);
 
-/// Random additions. About a tenth of all pairs of numbers is for tests; training has them in no
+/// Random additions. About a tenth of all pairs of numbers is for tests; training never has them, in either
 /// order. The number of digits of each number is random. Immutable; thread-safe.
 class Additions {
  public:
