@@ -41,20 +41,18 @@ struct Statistics {
   NDArray count, mean, variance;
 };
 
-/// The statistics of one process, in f32 or f64.
+/// The statistics of one process. x is f32 or f64.
 Statistics own_statistics(const NDArray& x, int64_t channels) {
-  const DType type = x.dtype() == f64 ? f64 : f32;
   const int64_t count = channels > 0 ? x.numel() / channels : 0;
-  const NDArray number = full({}, static_cast<double>(count), type, x.context());
+  const NDArray number = full({}, static_cast<double>(count), x.dtype(), x.context());
   Axes axes{0};
   for (int d = 2; d < x.rank(); ++d) axes.push_back(d);
-  const NDArray wide = x.to(type);
   if (count == 0) {
     // Zeros, but recorded if x is: otherwise this process would make no call in the backward pass.
-    const NDArray none = sum(wide, axes);
+    const NDArray none = sum(x, axes);
     return {number, none, none};
   }
-  return {number, mean(wide, axes), var(wide, axes, 0)};
+  return {number, mean(x, axes), var(x, axes, 0)};
 }
 
 /// The statistics of the elements of all processes, by the formula of Chan, Golub and LeVeque ("Algorithms
@@ -103,8 +101,11 @@ NDArray SyncBatchNorm::forward(const NDArray& x) {
   if (store_ == nullptr || store_->size() == 1 || (tracks && !train_mode()))
     return BatchNormModule::forward(x);
   check(x);
-  // The statistics are f32 also inside of an Autocast scope: none of these operators lowers a type.
-  const Statistics all = joined_statistics(own_statistics(x, channels_), channels_, store_, key_);
+  // The statistics are f32 also inside of an Autocast scope: none of these operators lowers a type. The
+  // output is computed from the same array in f32, so that both parts of the gradient of x add up before they
+  // are rounded.
+  const NDArray wide = x.to(x.dtype() == f64 ? f64 : f32);
+  const Statistics all = joined_statistics(own_statistics(wide, channels_), channels_, store_, key_);
   if (tracks) {
     const NoGrad pause;
     // Without elements, nothing changes: the factors are 0.
@@ -116,9 +117,10 @@ NDArray SyncBatchNorm::forward(const NDArray& x) {
     running_mean.copy_from(running_mean.array() + share * (all.mean.detach() - running_mean.array()));
     running_var.copy_from(running_var.array() + share * (unbiased - running_var.array()));
   }
-  return batch_norm_inference(detail::at_call(x), all.mean, all.variance,
-                              weight.defined() ? weight.array() : NDArray(),
-                              bias.defined() ? bias.array() : NDArray(), eps_);
+  const NDArray result = batch_norm_inference(detail::at_call(wide), all.mean, all.variance,
+                                              weight.defined() ? weight.array() : NDArray(),
+                                              bias.defined() ? bias.array() : NDArray(), eps_);
+  return result.to(x.dtype());
 }
 
 std::string SyncBatchNorm::extra() const {

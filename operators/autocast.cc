@@ -59,6 +59,17 @@ NDArray lowered(AutocastState& state, const NDArray& array, std::source_location
   return array.to(state.dtype, where);
 }
 
+// Returns true if a product has an operand whose type, which no rule converts, decides that of the result:
+// f64, or integers in one of the factors. Then a lower type of the others would only lose digits. Further
+// integers and bool are lengths and masks.
+bool computes_wider(const std::vector<NDArray>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const DType type = inputs[i].dtype();
+    if (type == DType::f64 || (i < 2 && type != DType::bool_ && !is_floating(type))) return true;
+  }
+  return false;
+}
+
 // The rules of operators. Never destroyed, because static destructors may call operators.
 struct RuleTable {
   std::shared_mutex mutex;
@@ -91,6 +102,7 @@ void autocast_inputs(const Operator& op, std::vector<NDArray>& inputs, std::sour
     case AutocastRule::keep:
       return;
     case AutocastRule::lower:
+      if (computes_wider(inputs)) return;
       for (NDArray& input : inputs) input = lowered(state, input, where);
       return;
     case AutocastRule::single:

@@ -11,8 +11,9 @@
 // Each operator has a rule (AutocastRule; autocast_rules.cc lists them), by which a call converts its inputs.
 // Only f32, f16 and bf16 are converted: f64, integers and bool keep their types. Conversions are recorded, so
 // a gradient arrives in the type that the array had before. An array with requires_grad_() is converted once
-// for each scope; if it is changed in place, the next call converts it again. Assignments and operators that
-// change an array in place (a += b) are not affected by the scope.
+// for each scope, and kept with its conversion until the end of the scope; if it is changed in place, the
+// next call converts it again. Assignments and operators that change an array in place (a += b) are not
+// affected by the scope.
 //
 // A backward pass runs without autocast, even if it is started inside the scope: gradients are computed
 // in the types of the forward operations. checkpoint() runs its function both times with the setting

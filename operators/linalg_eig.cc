@@ -42,10 +42,13 @@ NDArray as_real_matrix(const ComplexArray& x) {
   return concat({concat({x.re, -x.im}, -1), concat({x.im, x.re}, -1)}, -2);
 }
 
-/// 1 where v has the leading element of each column, and 0 elsewhere.
+/// 1 where v has the leading element of each column, and 0 elsewhere. The kernel leads with the first element
+/// of at least half the largest size, and writes it as a positive real number. The sizes that are computed
+/// here again differ from the kernel's in the last places, so the comparison has room for that.
 NDArray leading_elements(const ComplexArray& v) {
-  const NDArray squares = square(v.re.detach()) + square(v.im.detach());
-  const NDArray large = (squares >= max(squares, -2, true) * 0.25).to(i32);
+  const NDArray re = v.re.detach(), im = v.im.detach(), squares = square(re) + square(im);
+  const NDArray large =
+      logical_and(logical_and(im == 0, re > 0), squares >= max(squares, -2, true) * 0.2499).to(i32);
   const int64_t n = v.re.size(-1);
   return (arange(0, n, 1, i64, v.re.context()).expand_dims(1) == argmax(large, -2, true)).to(v.re.dtype());
 }

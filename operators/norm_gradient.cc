@@ -153,7 +153,10 @@ void gradient_batch_norm_inference(GradientContext& g) {
   const NDArray centred = g.input(0).reshape(form.x) - g.input(1).reshape(form.stats);
   const NDArray rstd = rsqrt(g.input(2).reshape(form.stats) + g.attr<BatchNormAttrs>().eps);
   const NDArray scale = g.inputs() > 3 ? rstd * g.input(3).reshape(form.params) : rstd;
-  const auto by_channel = [&](const NDArray& a) { return sum_to(a, form.stats).reshape(form.stats_plain); };
+  // In the type of the statistics: a sum of f16 would leave its range.
+  const auto by_channel = [&](const NDArray& a) {
+    return sum_to(a.to(rstd.dtype()), form.stats).reshape(form.stats_plain);
+  };
   if (g.wanted(0)) g.set(0, (head * scale).reshape(g.input_shape(0)));
   if (g.wanted(1)) g.set(1, -by_channel(head) * scale.reshape(form.stats_plain));
   if (g.wanted(2) || (g.inputs() > 3 && g.wanted(3))) {

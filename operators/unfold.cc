@@ -27,6 +27,22 @@ UnfoldAxes unfold_axes(const char* op, const A& attrs, int64_t height, int64_t w
   return axes;
 }
 
+/// The product of two numbers of elements. Throws InvalidArgument if there is none below 2^63.
+int64_t unfold_product(const char* op, const char* what, int64_t a, int64_t b) {
+  int64_t product = 0;
+  MX_CHECK(!__builtin_mul_overflow(a, b, &product), InvalidArgument, "[", op, "] expected fewer than 2^63 ",
+           what, ", got ", a, " times ", b);
+  return product;
+}
+
+int64_t unfold_windows(const char* op, const UnfoldAxes& axes) {
+  return unfold_product(op, "windows", axes[0].windows, axes[1].windows);
+}
+
+int64_t unfold_elements(const char* op, const UnfoldAxes& axes) {
+  return unfold_product(op, "elements of a window", axes[0].kernel, axes[1].kernel);
+}
+
 void check_unfold_input(const InferContext& c, int rank, const char* axes) {
   MX_CHECK(is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
            "] expected floating-point elements, got ", c.dtype(0));
@@ -38,7 +54,8 @@ void infer_unfold(InferContext& c) {
   check_unfold_input(c, 4, "images, channels, height and width");
   const Shape& x = c.shape(0);
   const UnfoldAxes axes = unfold_axes(c.name(), c.attr<UnfoldAttrs>(), x[2], x[3]);
-  c.output({x[0], x[1] * axes[0].kernel * axes[1].kernel, axes[0].windows * axes[1].windows}, c.dtype(0));
+  const int64_t rows = unfold_product(c.name(), "rows", x[1], unfold_elements(c.name(), axes));
+  c.output({x[0], rows, unfold_windows(c.name(), axes)}, c.dtype(0));
 }
 
 void infer_fold(InferContext& c) {
@@ -47,7 +64,7 @@ void infer_fold(InferContext& c) {
   attrs.size.check(c.name(), "size", 2, 0);
   const Shape& x = c.shape(0);
   const UnfoldAxes axes = unfold_axes(c.name(), attrs, attrs.size[0], attrs.size[1]);
-  const int64_t elements = axes[0].kernel * axes[1].kernel, windows = axes[0].windows * axes[1].windows;
+  const int64_t elements = unfold_elements(c.name(), axes), windows = unfold_windows(c.name(), axes);
   MX_CHECK(x[1] % elements == 0 && x[2] == windows, InvalidArgument, "[", c.name(),
            "] expected a multiple of ", elements, " rows, the elements of a window, and ", windows,
            " windows, got shape ", x);

@@ -259,16 +259,27 @@ void Optimizer::unscale(std::source_location where) {
            ':', where.line(), ')');
   const NoGrad pause;
   const NDArray scale = loss_scale_->value();
-  for (const NDArray& p : parameters_) {
-    const NDArray g = p.grad();
+  // All quotients before any gradient changes: an error leaves all as they were.
+  std::vector<NDArray> quotients(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const NDArray &p = parameters_[i], g = p.grad();
     if (!g.defined()) continue;
     const NDArray divisor = scale.to(p.context()).to(g.dtype() == f64 ? f64 : f32);
     if (const std::optional<RowSparse> rows = row_sparse(g)) {
-      p.set_grad(
-          mx::detail::make_row_sparse({rows->rows, (rows->values / divisor).to(g.dtype())}, p.shape()[0]));
+      quotients[i] =
+          mx::detail::make_row_sparse({rows->rows, (rows->values / divisor).to(g.dtype())}, p.shape()[0]);
+    } else {
+      quotients[i] = g.detach() / divisor;
+    }
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!quotients[i].defined()) continue;
+    const NDArray g = parameters_[i].grad();
+    if (row_sparse(g)) {
+      parameters_[i].set_grad(quotients[i]);
     } else {
       NDArray target = g.detach();
-      target.copy_from(target / divisor, where);
+      target.copy_from(quotients[i], where);
     }
   }
   unscaled_ = true;
@@ -292,15 +303,15 @@ void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location
   const NoGrad pause;
   follow(where);
   check_gradients(gradients, where);
-  const detail::GradientFactor factor =
-      detail::gradient_factor(with_rows_only(gradients), max_norm_, loss_scale_ ? &*loss_scale_ : nullptr,
-                              std::exchange(unscaled_, false), where);
+  const detail::GradientFactor factor = detail::gradient_factor(
+      with_rows_only(gradients), max_norm_, loss_scale_ ? &*loss_scale_ : nullptr, unscaled_, where);
   norm_ = factor.norm;
   for (size_t part = 0; part <= part_priorities_.size(); ++part) {
     const PriorityScope priority(part > 0 ? part_priorities_[part - 1] : mx::detail::launch_priority);
     for (Shard& shard : layout_.shards)
       if (shard.part == part) step_shard(shard, gradients, factor.scale, factor.skip, where);
   }
+  unscaled_ = false;
 }
 
 void Optimizer::step_shard(Shard& shard, const std::vector<NDArray>& gradients, const NDArray& scale,
@@ -373,6 +384,7 @@ void Optimizer::set_parts(const std::vector<Part>& parts, std::source_location w
 
 void Optimizer::zero_grad(bool in_place) {
   const NoGrad pause;
+  unscaled_ = false;  // of gradients that are no more
   for (const NDArray& p : parameters_) {
     if (!p.requires_grad()) continue;
     NDArray g = p.grad();

@@ -120,12 +120,15 @@ class Optimizer {
 
   /// Sets the scale of the loss from which gradients are computed. step() divides gradients by the scale
   /// before it clips them. Without a value, gradients are those of the loss itself.
-  void set_loss_scale(std::optional<LossScale> scale) { loss_scale_ = std::move(scale); }
+  void set_loss_scale(std::optional<LossScale> scale) {
+    loss_scale_ = std::move(scale);
+    unscaled_ = false;
+  }
   const std::optional<LossScale>& loss_scale() const { return loss_scale_; }
   /// Divides the gradients by the loss scale now instead of in the next step(), for code that reads or clips
   /// them in between, as GradScaler.unscale_() of torch. The next step() still skips gradients that are not
-  /// finite. Throws InvalidState without a loss scale, and if it was called since the last step. Not for the
-  /// optimiser of a trainer, which reads gradients of all replicas.
+  /// finite. Throws InvalidState without a loss scale, and if it was called since the last step or
+  /// zero_grad(). Not for the optimiser of a trainer, which reads gradients of all replicas.
   ///
   ///   scale(loss).backward();  opt.unscale();  optim::clip_grad_value(net.parameters(), 0.5);  opt.step();
   void unscale(std::source_location where = std::source_location::current());

@@ -141,6 +141,22 @@ TEST(LinalgGradients, OfComplexEigenvaluesAgreeWithFiniteDifferences) {
       "eig, vectors", [](const NDArray& a) { return linalg::eig(a).eigenvectors; }, y);
 }
 
+// The operator turns each eigenvector until its leading element is real, so the gradient of the imaginary
+// part of that element is 0. Here one element has half the size of the other, up to rounding, which decides
+// whether it leads.
+TEST(LinalgGradients, OfEigenvectorsBelongToTheElementThatLeads) {
+  for (double a = -4; a <= 4; a += 0.5) {
+    for (double c = -4; c <= 4; c += 0.5) {
+      if ((a - c) * (a - c) >= 16) continue;  // real eigenvalues
+      const NDArray x = array({{a, 1.}, {-4., c}}).requires_grad_();
+      const NDArray v = linalg::eig(x).eigenvectors.reshape({2, 2, 2});
+      const int64_t lead = v[0].to_vector<double>()[1] == 0 ? 0 : 1;
+      v[lead][0][1].backward();
+      for (const double g : x.grad().to_vector<double>()) EXPECT_NEAR(0, g, 1e-12) << a << ' ' << c;
+    }
+  }
+}
+
 TEST(LinalgGradients, AreThoseOfPyTorch) {
   const test::GoldenArrays golden(kLinalgGradients);
   const auto check = [&](const std::string& name, const std::function<NDArray(const Arrays&)>& f,

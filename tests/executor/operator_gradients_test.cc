@@ -305,5 +305,13 @@ TEST(OperatorGradients, OfAssignmentsNeedNoOldValues) {
   EXPECT_EQ((std::vector<double>{2, 2}), u.grad().to_vector<double>());
 }
 
+TEST(OperatorGradients, OfBatchNormInferenceAddUpInTheTypeOfTheStatistics) {
+  const NDArray x = ones({8, 1, 128, 128}, f16);  // the sum of as many ones is beyond f16
+  const NDArray average = zeros({1}).requires_grad_(), bias = zeros({1}).requires_grad_();
+  sum(batch_norm_inference(x, average, ones({1}), {}, bias).to(f32)).backward();
+  EXPECT_EQ(131072.f, bias.grad().item<float>());
+  EXPECT_NEAR(-131072.f, average.grad().item<float>(), 2);
+}
+
 }  // namespace
 }  // namespace mx

@@ -105,6 +105,17 @@ TEST(Autocast, ProductsComputeInTheLowerTypeAndSumsInF32) {
   EXPECT_EQ(f32, matmul(a, b).dtype());
 }
 
+// Neither type can be lowered without losing digits of the result.
+TEST(Autocast, ProductsWithFactorsOfF64OrIntegersKeepTheirDigits) {
+  const NDArray w = (arange(12).to(f32) * 0.1f + 1).reshape({3, 4}), n = array({{257, 1, 2}, {3, 4, 515}});
+  const NDArray x = (arange(6).to(f64) * 0.3 + 0.7).reshape({2, 3});
+  const std::vector<double> reals = matmul(x, w).to_vector<double>();
+  const std::vector<double> integers = matmul(n, w).to(f64).to_vector<double>();
+  const Autocast scope(bf16);
+  EXPECT_EQ(reals, matmul(x, w).to_vector<double>());
+  EXPECT_EQ(integers, matmul(n, w).to(f64).to_vector<double>());
+}
+
 // A sum of many elements stays exact where bf16 would stop counting at 256.
 TEST(Autocast, KeepsTheAccuracyOfSums) {
   const NDArray y = ones({1000}, bf16);

@@ -95,6 +95,14 @@ TEST(UnfoldOp, TakesOneImageAndEmptySizes) {
   EXPECT_EQ(Shape({0, 1, 4, 5}), fold(zeros({0, 4, 12}), {.size = {4, 5}, .kernel = 2}).shape());
 }
 
+TEST(UnfoldOp, NumbersOfWindowsBeyondInt64AreErrors) {
+  const UnfoldAttrs wide{.kernel = 1, .padding = 2147483647};
+  expect_error<InvalidArgument>("fewer than 2^63 windows", [&] { unfold(zeros({1, 1, 2, 2}), wide); });
+  expect_error<InvalidArgument>("fewer than 2^63 windows", [&] {
+    fold(zeros({1, 1, 0}), {.size = {2, 2}, .kernel = 1, .padding = 2147483647});
+  });
+}
+
 TEST(UnfoldOp, BadNumbersAreNamed) {
   const NDArray x = zeros({2, 3, 4, 5});
   expect_error<InvalidArgument>("window of at most the padded image, 4", [&] { unfold(x, {.kernel = 5}); });

@@ -121,6 +121,13 @@ class Facts : public ::testing::Test {
     if (!has_gpu()) GTEST_SKIP() << "no GPU here";
     ASSERT_EQ(cudaSuccess, cudaSetDevice(0));
     ASSERT_EQ(cudaSuccess, cudaFree(nullptr));  // makes the context
+    load_write();
+  }
+  /// Loads the kernel of launch_write() on the current device. With lazy loading, its first launch would wait
+  /// until the device is idle, and many facts keep it busy.
+  static void load_write() {
+    cudaFuncAttributes attributes{};
+    ASSERT_EQ(cudaSuccess, cudaFuncGetAttributes(&attributes, write_function()));
   }
   void TearDown() override {
     if (IsSkipped()) return;
