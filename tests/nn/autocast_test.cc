@@ -109,7 +109,9 @@ double train_rings(std::optional<DType> type, double scale, const std::string& s
   }
   for (const NDArray& p : net.parameters()) EXPECT_EQ(f32, p.dtype());
   // A scale of 2^40 overflows in f16, so the first steps are skipped, until the scale is small enough.
-  if (scale > 1e9) EXPECT_LT(loss_scale.value().item<double>(), scale);
+  if (scale > 1e9) {
+    EXPECT_LT(loss_scale.value().item<double>(), scale);
+  }
   return last;
 }
 

@@ -261,7 +261,9 @@ TEST(RowSparse, AGradientThatIsHeldBetweenTwoPasses) {
     };
     pass(array<int64_t>({1, 3, 3}), 2);
     const NDArray first = table.grad();
-    if (read) EXPECT_EQ(4, first[3][0].item<float>());
+    if (read) {
+      EXPECT_EQ(4, first[3][0].item<float>());
+    }
     EXPECT_EQ(!read, row_sparse(first).has_value());
     pass(array<int64_t>({3, 7}), 5);
     Values want(20);
