@@ -15,8 +15,10 @@ namespace mx {
 /// standard library would throw std::bad_alloc or std::length_error.
 template <class T>
 std::vector<T> host_list(int64_t n, const char* op) {
+  // No processor addresses so many bytes. Sanitizers end the program that asks for them, instead of throwing.
+  constexpr uint64_t kNoMemoryBytes = uint64_t{1} << 52;
   try {
-    return std::vector<T>(static_cast<size_t>(n));
+    if (static_cast<uint64_t>(n) < kNoMemoryBytes / sizeof(T)) return std::vector<T>(static_cast<size_t>(n));
   } catch (const std::bad_alloc&) {
   } catch (const std::length_error&) {
   }
