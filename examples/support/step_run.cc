@@ -17,9 +17,7 @@ void StepOptions::add_to(CommandLine& line) {
 }
 
 StepRun::StepRun(const StepOptions& options, const std::string& other_options) : options_(options) {
-  MX_CHECK(!options_.resume || !options_.save.empty(), InvalidArgument,
-           "[--resume] expected the file of the checkpoint, --save, got none");
-  if (!options_.save.empty()) require_writable(options_.save);
+  require_checkpoint(options_.save, options_.resume);
   checkpoint_.add_random().add("step", done_);
   checkpoint_.set("options",
                   detail::concat("steps=", options_.steps, " seed=", options_.seed, ' ', other_options));

@@ -26,9 +26,7 @@ void RunOptions::add_to(CommandLine& line) {
 
 TrainingRun::TrainingRun(const RunOptions& options, data::Loader& loader)
     : options_(options), loader_(loader) {
-  MX_CHECK(!options_.resume || !options_.save.empty(), InvalidArgument,
-           "[--resume] expected the file of the checkpoint, --save, got none");
-  if (!options_.save.empty()) require_writable(options_.save);
+  require_checkpoint(options_.save, options_.resume);
   if (!options_.events.empty()) events_.emplace(options_.events);
   checkpoint_.add("loader", loader_).add_random().add("epoch", epoch_);
   checkpoint_.set("options", detail::concat("epochs=", options_.epochs, " batch=", options_.batch,

@@ -73,7 +73,7 @@ struct Net : nn::ModuleOf<Net> {
     add("head", head);
   }
 
-  /// What the encoder has found.
+  /// The results of the encoder.
   struct Read {
     NDArray states;   // (steps, batch, hidden)
     NDArray padding;  // (batch, steps): true behind the end of a question

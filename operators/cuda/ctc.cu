@@ -32,7 +32,7 @@ struct CtcArrays {
   int64_t* next;           ///< (all_states): the next state with the same label; 0 for none
 };
 
-/// What the threads of a block know of its sample.
+/// The sample that a block works on.
 struct CtcSample {
   int64_t sample, first_label, labels, steps, states, begin;
   bool valid;
@@ -59,6 +59,11 @@ struct CtcSample {
     }
     valid = Group<kBlock>::all(wrong, Larger()) == 0;
   }
+  /// The states of step t that can have been reached and from which the end can be reached: [first, end).
+  __device__ int64_t first_state(int64_t t) const {
+    return states - 2 * (steps - t) > 0 ? states - 2 * (steps - t) : 0;
+  }
+  __device__ int64_t end_state(int64_t t) const { return states < 2 * (t + 1) ? states : 2 * (t + 1); }
   /// The class of a state: blanks around each label.
   __device__ int64_t label(const CtcArrays& a, int64_t s) const {
     return s % 2 == 0 ? a.blank : a.targets[first_label + s / 2];
@@ -79,9 +84,7 @@ __device__ inline double ctc_forward(const CtcArrays& a, const CtcSample& c) {
   for (int64_t t = 0; t < c.steps; ++t) {
     double* const now = a.alphas + t * a.all_states + c.begin;
     const double* const before = now - a.all_states;
-    // States from which the end cannot be reached any more, and those that cannot have been reached yet.
-    const int64_t first = n - 2 * (c.steps - t) > 0 ? n - 2 * (c.steps - t) : 0;
-    const int64_t end = n < 2 * (t + 1) ? n : 2 * (t + 1);
+    const int64_t first = c.first_state(t), end = c.end_state(t);
     for (int64_t s = threadIdx.x; s < n; s += kBlock) {
       if (s < first || s >= end) {
         now[s] = kNever;
@@ -140,8 +143,7 @@ __global__ void __launch_bounds__(kBlock) ctc_slopes(CtcArrays a, CtcGradient g)
   for (int64_t s = threadIdx.x; s < n; s += kBlock) later[s] = kNever;
   barrier();
   for (int64_t t = c.steps - 1; t >= 0; --t) {
-    const int64_t first = n - 2 * (c.steps - t) > 0 ? n - 2 * (c.steps - t) : 0;
-    const int64_t end = n < 2 * (t + 1) ? n : 2 * (t + 1);
+    const int64_t first = c.first_state(t), end = c.end_state(t);
     for (int64_t s = threadIdx.x; s < n; s += kBlock) {
       if (s < first || s >= end) {
         now[s] = kNever;

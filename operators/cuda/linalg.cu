@@ -115,27 +115,12 @@ Tensor in_stack(const Tensor& x, const Shape& like) {
   return x.broadcast(shape);
 }
 
-Tensor turned(const Tensor& x) {
-  Tensor result = x;
-  const int rank = x.rank();
-  std::swap(result.shape[rank - 1], result.shape[rank - 2]);
-  std::swap(result.strides[rank - 1], result.strides[rank - 2]);
-  return result;
-}
-
-/// The number of matrices.
-int64_t items_of(const Tensor& x) {
-  int64_t items = 1;
-  for (int d = 0; d + 2 < x.rank(); ++d) items *= x.shape[d];
-  return items;
-}
-
 }  // namespace
 
 void linalg_solve(const KernelArgs& args) {
   const Tensor& out = args.out[0];
   if (out.numel() == 0) return;
-  const int64_t n = out.shape[out.rank() - 2], columns = out.shape[out.rank() - 1], items = items_of(out);
+  const int64_t n = out.shape[out.rank() - 2], columns = out.shape[out.rank() - 1], items = matrices_of(out);
   const Operand factors(args, in_stack(args.in[0], out.shape), out.dtype, true);
   const Result x(args, out, out.dtype);
   copy_elements(stream_of(args), *x, in_stack(args.in[1], out.shape));
@@ -150,7 +135,7 @@ void linalg_solve(const KernelArgs& args) {
 void linalg_inv(const KernelArgs& args) {
   const Tensor& out = args.out[0];
   if (out.numel() == 0) return;
-  const int64_t n = out.shape[out.rank() - 1], items = items_of(out);
+  const int64_t n = out.shape[out.rank() - 1], items = matrices_of(out);
   const Operand factors(args, args.in[0], out.dtype, true);
   const Result x(args, out, out.dtype);
   const Scratch pivots(args, static_cast<size_t>(items * n) * sizeof(int64_t));
@@ -172,7 +157,7 @@ void linalg_solve_triangular(const KernelArgs& args) {
   const Result x(args, out, out.dtype);
   copy_elements(stream_of(args), *x, in_stack(args.in[1], out.shape));
   visit_real(out.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(items_of(out)), kBlock, 0, solve_triangles<A>,
+    launch(stream_of(args), static_cast<unsigned>(matrices_of(out)), kBlock, 0, solve_triangles<A>,
            static_cast<const A*>(a->as<A>()), x->as<A>(), n, columns, attrs.upper, attrs.unitriangular);
   });
   x.store(args);
@@ -180,7 +165,7 @@ void linalg_solve_triangular(const KernelArgs& args) {
 
 void linalg_lu_factor(const KernelArgs& args) {
   const Tensor& out = args.out[0];
-  const int64_t m = out.shape[out.rank() - 2], n = out.shape[out.rank() - 1], items = items_of(out);
+  const int64_t m = out.shape[out.rank() - 2], n = out.shape[out.rank() - 1], items = matrices_of(out);
   if (items == 0 || m == 0) return;
   const Operand factors(args, args.in[0], out.dtype, true);
   const Result pivots(args, args.out[1], DType::i64), rows(args, args.out[2], DType::i64);
@@ -197,7 +182,7 @@ namespace {
 
 void determinants(const KernelArgs& args, const Tensor* logarithm) {
   const Tensor &a = args.in[0], &result = args.out[0];
-  const int64_t n = a.shape[a.rank() - 1], items = items_of(a);
+  const int64_t n = a.shape[a.rank() - 1], items = matrices_of(a);
   if (items == 0) return;
   const Operand factors(args, a, a.dtype, true);
   const Elements none{nullptr, a.dtype};
@@ -218,12 +203,12 @@ void linalg_cholesky(const KernelArgs& args) {
   if (out.numel() == 0) return;
   // The upper triangle of a is the lower one of its transpose, and so are the factors.
   const bool upper = args.attr<mx::detail::SymmetricAttrs>().upper;
-  const Operand factors(args, upper ? turned(args.in[0]) : args.in[0], out.dtype, true);
+  const Operand factors(args, upper ? with_turned_matrices(args.in[0]) : args.in[0], out.dtype, true);
   visit_real(out.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(items_of(out)), kBlock, 0, factor_symmetric<A>,
+    launch(stream_of(args), static_cast<unsigned>(matrices_of(out)), kBlock, 0, factor_symmetric<A>,
            factors->as<A>(), out.shape[out.rank() - 1]);
   });
-  copy_elements(stream_of(args), upper ? turned(out) : out, *factors);
+  copy_elements(stream_of(args), upper ? with_turned_matrices(out) : out, *factors);
 }
 
 }  // namespace mx::cuda

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "operators/cuda/group.cuh"
 
@@ -105,6 +106,22 @@ __device__ inline bool has_zero_pivot(const A* a, int64_t n) {
   int64_t zeros = 0;
   for (int64_t k = threadIdx.x; k < n; k += kBlock) zeros += a[k * n + k] == 0 ? 1 : 0;
   return Group<kBlock>::all(zeros, Add()) > 0;
+}
+
+/// The same elements as matrices with rows and columns exchanged.
+inline Tensor with_turned_matrices(const Tensor& x) {
+  Tensor result = x;
+  const int rank = x.rank();
+  std::swap(result.shape[rank - 1], result.shape[rank - 2]);
+  std::swap(result.strides[rank - 1], result.strides[rank - 2]);
+  return result;
+}
+
+/// The number of matrices.
+inline int64_t matrices_of(const Tensor& x) {
+  int64_t count = 1;
+  for (int d = 0; d + 2 < x.rank(); ++d) count *= x.shape[d];
+  return count;
 }
 
 }  // namespace mx::cuda

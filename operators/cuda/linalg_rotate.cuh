@@ -3,7 +3,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <utility>
 
 #include "operators/cuda/linalg.cuh"
 
@@ -49,20 +48,6 @@ __device__ inline int64_t rank_of(const A* x, int64_t step, int64_t n, int64_t i
     if (!(other > own) && !(other < own) && j < i) ++rank;  // equal; the order of NaN does not matter
   }
   return rank;
-}
-
-inline Tensor with_turned_matrices(const Tensor& x) {
-  Tensor result = x;
-  const int rank = x.rank();
-  std::swap(result.shape[rank - 1], result.shape[rank - 2]);
-  std::swap(result.strides[rank - 1], result.strides[rank - 2]);
-  return result;
-}
-
-inline int64_t matrices_of(const Tensor& x) {
-  int64_t count = 1;
-  for (int d = 0; d + 2 < x.rank(); ++d) count *= x.shape[d];
-  return count;
 }
 
 }  // namespace mx::cuda

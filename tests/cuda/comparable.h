@@ -1,4 +1,4 @@
-// Which results of a CUDA kernel can be compared with those of the CPU.
+// Tells whether a result of a CUDA kernel can be compared with that of the CPU.
 #pragma once
 
 #include <set>
