@@ -36,7 +36,7 @@ namespace mx {
 
 struct Operator;
 
-/// What a call of an operator inside an Autocast scope does to the types of its inputs.
+/// How a call inside an Autocast scope converts the inputs of an operator.
 enum class AutocastRule : uint8_t {
   keep,    ///< nothing: the result is as accurate in any type, or the types have a meaning
   lower,   ///< f32, f16 and bf16 become the type of the scope: products, which are faster in it

@@ -33,7 +33,7 @@ int num_devices(DeviceKind kind);
 /// Returns the number of usable GPUs; 0 without hardware, driver or CUDA support. Never throws.
 int num_gpus();
 
-/// What this process knows about CUDA without starting a GPU.
+/// The versions of CUDA in this process, and why there is no GPU. Found without starting one.
 struct CudaSupport {
   std::string toolkit;  ///< "13.0": of the build; empty if it has no CUDA
   std::string driver;   ///< "13.0": the newest CUDA that the driver supports; empty if there is no driver

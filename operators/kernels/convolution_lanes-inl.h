@@ -31,7 +31,7 @@ struct TapRun {
   std::vector<int64_t> from{}, to{};
 };
 
-/// What all tasks of a convolution share.
+/// Tables that all tasks of a convolution share.
 template <class T>
 class LanesTables {
  public:

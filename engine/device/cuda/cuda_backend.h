@@ -12,7 +12,7 @@ namespace mx {
 /// Returns the number of usable GPUs; 0 without hardware, driver or CUDA support. Never throws, never prints.
 int cuda_device_count();
 
-/// What cuda_support() returns.
+/// Finds what cuda_support() returns. Never throws.
 CudaSupport find_cuda_support();
 
 /// Starts GPU `id`. Throws DeviceError.
