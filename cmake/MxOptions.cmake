@@ -33,7 +33,9 @@ if(MX_SANITIZE)
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,object-size,pointer-overflow,vptr,alignment>)
   endif()
   add_link_options(-fsanitize=${MX_SANITIZE})
-  # lld links test programs in a quarter of the time.
+  # lld links test programs in a quarter of the time. Builds without sanitizers must not use it: from -O2 on, GCC may split
+  # off a cold part of a function that is empty. lld (14 does it) then takes the unwind information of the empty part for
+  # the function that follows at the same address, and an exception that passes there ends the program.
   find_program(MX_LLD ld.lld)
   if(MX_LLD)
     add_link_options(-fuse-ld=lld)

@@ -9,8 +9,10 @@ import tempfile
 import unittest
 
 PROGRAM = DATA = ""
+SLOW = "MX_TEST_SHORT" in os.environ  # set in sanitizer builds, where the program is slow
 SHORT = [
-    *("--characters", "30000", "--epochs", "3", "--hidden", "48", "--embedding", "16", "--layers", "1"),
+    *("--characters", "5000" if SLOW else "30000", "--epochs", "3"),
+    *("--hidden", "16" if SLOW else "48", "--embedding", "16", "--layers", "1"),
     *("--length", "32", "--batch", "8", "--write", "40", "--rate", "0.01"),
 ]
 LINE = r"epoch {}: loss (\d\.\d{{4}}), validation (\d\.\d{{4}}) \(\d+ chars/s\)\n"
@@ -47,7 +49,8 @@ class CharLstm(unittest.TestCase):
         self.assertTrue(match, results[0].stdout)
         losses = [float(match.group(i)) for i in (1, 3, 5)]
         self.assertEqual(losses, sorted(losses, reverse=True))
-        self.assertLess(float(match.group(7)), 2.7)  # characters at random: 4.1; their frequencies: 3.3
+        # Characters at random: 4.1; their frequencies: 3.3.
+        self.assertLess(float(match.group(7)), 3.9 if SLOW else 2.7)
         self.assertEqual(len(results[0].stdout[match.end() :]), 41)  # the written text and a new line
 
     def test_a_resumed_run_gives_what_one_run_gives(self):
@@ -61,11 +64,11 @@ class CharLstm(unittest.TestCase):
             without_rates(whole.stdout),
             without_rates(part.stdout + rest.stdout.removeprefix("resumed after epoch 1\n")),
         )
-        other = run("--save", self.save, "--resume", "--hidden", "32")
+        other = run("--save", self.save, "--resume", "--hidden", "24")
         self.assertEqual(other.returncode, 1)
         self.assertIn("char_lstm: ", other.stderr)
 
-    @unittest.skipIf("MX_TEST_SHORT" in os.environ, "sanitizers need memory of their own")
+    @unittest.skipIf(SLOW, "sanitizers need memory of their own")
     def test_memory_is_that_of_few_pieces(self):
         longer = ["--characters", "400000", "--epochs", "1", "--hidden", "64", "--length", "64", "--batch", "32"]
         result = run("--save", self.save, *longer, "--write", "0")
