@@ -222,7 +222,7 @@ constexpr Operator kPinv = {
 };
 
 constexpr Operator kLstsq = {
-    .kernel = {"linalg_lstsq", run_lstsq, nullptr, kDirectWork},
+    .kernel = {"linalg_lstsq", run_lstsq, cuda::linalg_lstsq, kDirectWork},
     .doc =
         "Solution x of the smallest norm for which the norm of a x - b is smallest, for a (.., m, n) and b "
         "(.., m, k), with the rank and the singular values of a.",
@@ -238,7 +238,7 @@ constexpr Operator kLstsq = {
 };
 
 constexpr Operator kMatrixExp = {
-    .kernel = {"linalg_matrix_exp", run_matrix_exp, nullptr, kDirectWork},
+    .kernel = {"linalg_matrix_exp", run_matrix_exp, cuda::linalg_matrix_exp, kDirectWork},
     .doc = "Exponential of square matrices (.., n, n).",
     .family = "linalg",
     .inputs = {"a"},

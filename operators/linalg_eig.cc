@@ -10,6 +10,7 @@
 
 #include "engine/base/check.h"
 #include "operators/compare.h"
+#include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/kernels/linalg.h"
@@ -125,7 +126,7 @@ int64_t work_of_eig(const InferContext& c) {
 constexpr detail::RecordList<DType, kDTypes> kRealTypes = {f32, f64};
 
 constexpr Operator kEig = {
-    .kernel = {"linalg_eig", run_eig, nullptr, kDirectEig},
+    .kernel = {"linalg_eig", run_eig, cuda::linalg_eig, kDirectEig},
     .doc =
         "Complex eigenvalues w (.., n, 2), in ascending order of real and then of imaginary parts, and "
         "eigenvectors, in the columns of v (.., n, n, 2), of real matrices (.., n, n). The leading element "
@@ -142,7 +143,7 @@ constexpr Operator kEig = {
 };
 
 constexpr Operator kEigvals = {
-    .kernel = {"linalg_eigvals", run_eigvals, nullptr, kDirectEig},
+    .kernel = {"linalg_eigvals", run_eigvals, cuda::linalg_eigvals, kDirectEig},
     .doc =
         "Complex eigenvalues (.., n, 2) of real matrices (.., n, n), in ascending order of real and then of "
         "imaginary parts.",

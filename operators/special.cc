@@ -65,6 +65,9 @@ const Operator& xlogy_record() {
         },
         [](const NDArray& x, const NDArray& y) { return x / y; });
     made.kernel.cuda = cuda::xlogy;
+    static Operator with_number = *made.number_form;
+    with_number.kernel.cuda = cuda::xlogy_scalar;
+    made.number_form = &with_number;
     made.samples = [] {
       const NDArray x = array({{1.5f, -2.f, 0.25f}, {3.f, -0.5f, 2.f}});
       const NDArray y = array({{2.f, 1.f, 1.5f}, {0.5f, 4.f, 3.f}});

@@ -1,31 +1,14 @@
 #include "operators/unfold.h"
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/kernels/unfold.h"
+#include "operators/unfold_axes.h"
 
 namespace mx {
 namespace {
 
 using kernels::UnfoldAxes;
-
-/// The windows of images of these sizes. Throws InvalidArgument for numbers that no window has.
-template <class A>
-UnfoldAxes unfold_axes(const char* op, const A& attrs, int64_t height, int64_t width) {
-  attrs.kernel.check(op, "kernel", 2, 1);
-  attrs.dilation.check(op, "dilation", 2, 1);
-  attrs.padding.check(op, "padding", 2, 0);
-  attrs.stride.check(op, "stride", 2, 1);
-  UnfoldAxes axes;
-  for (int a = 0; a < 2; ++a) {
-    const int64_t size = a == 0 ? height : width;
-    axes[a] = {size, attrs.kernel[a], attrs.dilation[a], attrs.padding[a], attrs.stride[a], 0};
-    const int64_t padded = size + 2 * axes[a].padding, reach = (axes[a].kernel - 1) * axes[a].dilation + 1;
-    MX_CHECK(reach <= padded, InvalidArgument, "[", op, "] expected a window of at most the padded image, ",
-             padded, " along spatial axis ", a, ", got ", reach);
-    axes[a].windows = (padded - reach) / axes[a].stride + 1;
-  }
-  return axes;
-}
 
 /// The product of two numbers of elements. Throws InvalidArgument if there is none below 2^63.
 int64_t unfold_product(const char* op, const char* what, int64_t a, int64_t b) {
@@ -53,7 +36,7 @@ void check_unfold_input(const InferContext& c, int rank, const char* axes) {
 void infer_unfold(InferContext& c) {
   check_unfold_input(c, 4, "images, channels, height and width");
   const Shape& x = c.shape(0);
-  const UnfoldAxes axes = unfold_axes(c.name(), c.attr<UnfoldAttrs>(), x[2], x[3]);
+  const UnfoldAxes axes = detail::unfold_axes(c.name(), c.attr<UnfoldAttrs>(), x[2], x[3]);
   const int64_t rows = unfold_product(c.name(), "rows", x[1], unfold_elements(c.name(), axes));
   c.output({x[0], rows, unfold_windows(c.name(), axes)}, c.dtype(0));
 }
@@ -63,7 +46,7 @@ void infer_fold(InferContext& c) {
   const FoldAttrs& attrs = c.attr<FoldAttrs>();
   attrs.size.check(c.name(), "size", 2, 0);
   const Shape& x = c.shape(0);
-  const UnfoldAxes axes = unfold_axes(c.name(), attrs, attrs.size[0], attrs.size[1]);
+  const UnfoldAxes axes = detail::unfold_axes(c.name(), attrs, attrs.size[0], attrs.size[1]);
   const int64_t elements = unfold_elements(c.name(), axes), windows = unfold_windows(c.name(), axes);
   MX_CHECK(x[1] % elements == 0 && x[2] == windows, InvalidArgument, "[", c.name(),
            "] expected a multiple of ", elements, " rows, the elements of a window, and ", windows,
@@ -73,12 +56,14 @@ void infer_fold(InferContext& c) {
 
 void run_unfold(const KernelArgs& args) {
   const Shape& x = args.in[0].shape;
-  kernels::unfold(args.out[0], args.in[0], unfold_axes("unfold", args.attr<UnfoldAttrs>(), x[2], x[3]));
+  kernels::unfold(args.out[0], args.in[0],
+                  detail::unfold_axes("unfold", args.attr<UnfoldAttrs>(), x[2], x[3]));
 }
 
 void run_fold(const KernelArgs& args) {
   const auto& attrs = args.attr<FoldAttrs>();
-  kernels::fold(args, args.out[0], args.in[0], unfold_axes("fold", attrs, attrs.size[0], attrs.size[1]));
+  kernels::fold(args, args.out[0], args.in[0],
+                detail::unfold_axes("fold", attrs, attrs.size[0], attrs.size[1]));
 }
 
 void gradient_unfold(GradientContext& g) {
@@ -95,7 +80,7 @@ void gradient_fold(GradientContext& g) {
 constexpr detail::RecordList<DType, kDTypes> kUnfoldTypes = {f32, f64, f16, bf16};
 
 constexpr Operator kUnfold = {
-    .kernel = {"unfold", run_unfold},
+    .kernel = {"unfold", run_unfold, cuda::unfold},
     .doc = "Windows of images as columns: (images, channels * elements of a window, windows).",
     .family = "convolution",
     .inputs = {"x"},
@@ -106,7 +91,7 @@ constexpr Operator kUnfold = {
 };
 
 constexpr Operator kFold = {
-    .kernel = {"fold", run_fold},
+    .kernel = {"fold", run_fold, cuda::fold},
     .doc = "Images from columns of their windows, whose elements are added up: the transpose of unfold.",
     .family = "convolution",
     .inputs = {"columns"},

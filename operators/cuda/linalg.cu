@@ -107,14 +107,6 @@ __global__ void __launch_bounds__(kBlock) factor_symmetric(A* factors, int64_t n
     if (at % n > at / n) a[at] = A{0};
 }
 
-/// A stack of matrices with the first dimensions of another array, broadcast.
-Tensor in_stack(const Tensor& x, const Shape& like) {
-  Shape shape = like;
-  const int rank = like.rank();
-  for (int d = 1; d <= 2; ++d) shape[rank - d] = x.shape[x.rank() - d];
-  return x.broadcast(shape);
-}
-
 }  // namespace
 
 void linalg_solve(const KernelArgs& args) {

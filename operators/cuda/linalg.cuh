@@ -124,4 +124,12 @@ inline int64_t matrices_of(const Tensor& x) {
   return count;
 }
 
+/// A stack of matrices with the first dimensions of another array, broadcast.
+inline Tensor in_stack(const Tensor& x, const Shape& like) {
+  Shape shape = like;
+  const int rank = like.rank();
+  for (int d = 1; d <= 2; ++d) shape[rank - d] = x.shape[x.rank() - d];
+  return x.broadcast(shape);
+}
+
 }  // namespace mx::cuda

@@ -3,6 +3,7 @@
 // Computations", 8.6); a warp rotates one pair. A matrix with more columns than rows is transposed.
 #include <algorithm>
 
+#include "ndarray/tensor_copy.h"
 #include "operators/cuda/linalg_rotate.cuh"
 #include "operators/cuda/operand.h"
 #include "operators/cuda_kernels.h"
@@ -181,6 +182,43 @@ __global__ void __launch_bounds__(kBlock) invert_spectra(const A* us, const A* v
   }
 }
 
+/// Which factor of a decomposition has the row and the column of the matrix that was given: row r of the
+/// element i is at i * step + r * hop.
+template <class A>
+struct Factor {
+  const A* data;
+  int64_t size, step, hop;  // size: of one matrix
+
+  __device__ A at(int64_t item, int64_t i, int64_t r) const { return data[item * size + i * step + r * hop]; }
+};
+
+/// x (n, columns) = right diag(1 / values) left' b, for the values that count, of which `ranks` gets the
+/// number; b is (m, columns). `parts`: least * columns numbers of memory for each matrix.
+template <class A>
+__global__ void __launch_bounds__(kBlock)
+    solve_least_squares(Factor<A> left, const A* values, Factor<A> right, const A* bs, A* parts, A* xs,
+                        int64_t* ranks, int64_t m, int64_t n, int64_t least, int64_t columns,
+                        double tolerance) {
+  const int64_t item = blockIdx.x;
+  const A *const b = bs + item * m * columns, *const s = values + item * least;
+  A *const part = parts + item * least * columns, *const x = xs + item * n * columns;
+  const int64_t rank = counted(s, least, tolerance);
+  for (int64_t at = threadIdx.x; at < rank * columns; at += kBlock) {
+    const int64_t r = at / columns, c = at % columns;
+    A sum = 0;
+    for (int64_t i = 0; i < m; ++i) sum += left.at(item, i, r) * b[i * columns + c];
+    part[at] = sum / s[r];
+  }
+  barrier();
+  for (int64_t at = threadIdx.x; at < n * columns; at += kBlock) {
+    const int64_t j = at / columns, c = at % columns;
+    A sum = 0;
+    for (int64_t r = 0; r < rank; ++r) sum += right.at(item, j, r) * part[r * columns + c];
+    x[at] = sum;
+  }
+  if (threadIdx.x == 0) ranks[item] = rank;
+}
+
 /// The cofactors are u c vh times the determinants of u and vh, where c has on its diagonal the products of
 /// all singular values but one. u and vh are replaced by their factors.
 template <class A>
@@ -283,6 +321,35 @@ void linalg_pinv(const KernelArgs& args) {
   const Operand inverse(args, a.dtype, {s.count, s.n, s.m});
   invert(args, s, tolerance_of(args.attr<mx::detail::RankAttrs>().rtol, s, a.dtype), *inverse);
   copy_stack(args, s.turned ? with_turned_matrices(y) : y, *inverse);
+}
+
+void linalg_lstsq(const KernelArgs& args) {
+  const Tensor &x = args.out[0], &rank = args.out[1], &s = args.out[2];
+  const int64_t m = args.in[0].shape[args.in[0].rank() - 2], n = x.shape[x.rank() - 2],
+                columns = x.shape[x.rank() - 1];
+  if (rank.numel() == 0) return;
+  if (m == 0 || n == 0) {
+    mx::detail::fill_tensor(args, x, 0);
+    return mx::detail::fill_tensor(args, rank, 0);
+  }
+  const Operand a(args, in_stack(args.in[0], x.shape), x.dtype, true),
+      b(args, in_stack(args.in[1], x.shape), x.dtype, true);
+  const Spectra spectra(args, *a, false);
+  const int64_t least = spectra.n;
+  const Operand parts(args, x.dtype, {spectra.count, least, columns});
+  const Result solution(args, x, x.dtype), counts(args, rank, DType::i64);
+  const double tolerance = tolerance_of(args.attr<mx::detail::RankAttrs>().rtol, spectra, x.dtype);
+  visit_real(x.dtype, [&]<class A>() {
+    const Factor<A> u{spectra.u->as<A>(), spectra.m * least, least, 1},
+        v{spectra.vh->as<A>(), least * least, 1, least};
+    launch(stream_of(args), static_cast<unsigned>(spectra.count), kBlock, 0, solve_least_squares<A>,
+           spectra.turned ? v : u, static_cast<const A*>(spectra.values->as<A>()), spectra.turned ? u : v,
+           static_cast<const A*>(b->as<A>()), parts->as<A>(), solution->as<A>(), counts->as<int64_t>(), m, n,
+           least, columns, tolerance);
+  });
+  solution.store(args);
+  counts.store(args);
+  copy_stack(args, s, *spectra.values);
 }
 
 void linalg_cofactor(const KernelArgs& args) {

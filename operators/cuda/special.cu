@@ -44,13 +44,16 @@ void run_special(const KernelArgs& args, SpecialOp op, int64_t order = 0) {
                                                   : run(special_elements<float>);
 }
 
+/// An operand is the number if its address is null.
 template <class A>
 __global__ void __launch_bounds__(kLoopThreads)
-    xlogy_elements(Elements to, Elements x, Elements y, Loop<3> loop) {
+    xlogy_elements(Elements to, Elements x, Elements y, A number, Loop<3> loop) {
   for (int64_t i = global_index(); i < loop.plan.numel; i += global_size()) {
     int64_t at[3];
     element_offsets(loop.plan, loop.narrow, i, at);
-    store(to, at[0], formulas::xlogy(load<A>(x, at[1]), load<A>(y, at[2])));
+    const A a = x.data != nullptr ? load<A>(x, at[1]) : number,
+            b = y.data != nullptr ? load<A>(y, at[2]) : number;
+    store(to, at[0], formulas::xlogy(a, b));
   }
 }
 
@@ -92,6 +95,21 @@ void run_divisor(const KernelArgs& args, const Tensor* second, int64_t number, b
          least_multiple);
 }
 
+/// An operand is the number if its address is null.
+void run_xlogy(const KernelArgs& args, const Tensor* a, const Tensor* b, const Scalar& number) {
+  const Tensor& out = args.out[0];
+  const Tensor x = (a ? a : b)->broadcast(out.shape), y = (b ? b : a)->broadcast(out.shape);
+  const Loop<3> loop({&out, &x, &y});
+  if (loop.empty()) return;
+  const Elements none{nullptr, out.dtype};
+  const auto run = [&]<class A>(A value) {
+    launch(stream_of(args), blocks_for(loop.plan.numel, kLoopThreads, 1 << 16), kLoopThreads, 0,
+           xlogy_elements<A>, elements_of(out), a ? elements_of(x) : none, b ? elements_of(y) : none, value,
+           loop);
+  };
+  x.dtype == DType::f64 || y.dtype == DType::f64 ? run(number.to<double>()) : run(number.to<float>());
+}
+
 int64_t number_of(const KernelArgs& args) { return args.attr<NumberAttrs>().number.to<int64_t>(); }
 
 }  // namespace
@@ -102,16 +120,11 @@ void polygamma(const KernelArgs& args) {
   run_special(args, SpecialOp::polygamma, args.attr<mx::detail::PolygammaAttrs>().order);
 }
 
-void xlogy(const KernelArgs& args) {
-  const Tensor& out = args.out[0];
-  const Tensor x = args.in[0].broadcast(out.shape), y = args.in[1].broadcast(out.shape);
-  const Loop<3> loop({&out, &x, &y});
-  if (loop.empty()) return;
-  const auto run = [&](auto kernel) {
-    launch(stream_of(args), blocks_for(loop.plan.numel, kLoopThreads, 1 << 16), kLoopThreads, 0, kernel,
-           elements_of(out), elements_of(x), elements_of(y), loop);
-  };
-  x.dtype == DType::f64 || y.dtype == DType::f64 ? run(xlogy_elements<double>) : run(xlogy_elements<float>);
+void xlogy(const KernelArgs& args) { run_xlogy(args, &args.in[0], &args.in[1], 0); }
+void xlogy_scalar(const KernelArgs& args) {
+  const auto& attrs = args.attr<NumberAttrs>();
+  const Tensor* const x = &args.in[0];
+  run_xlogy(args, attrs.left ? nullptr : x, attrs.left ? x : nullptr, attrs.number);
 }
 
 void gcd(const KernelArgs& args) { run_divisor(args, &args.in[1], 0, false); }

@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "operators/kernels/linalg.h"
 #include "operators/kernels/linalg_support.h"
+#include "operators/kernels/matrix_exp_formulas.h"
 
 namespace mx::kernels {
 
@@ -88,20 +89,21 @@ class Exponential {
   /// Replaces the matrix in argument() by its exponential.
   void operator()() {
     const auto& [a, a2, a4, a6, u, v, sum] = part_;
+    const auto b = formulas::matrix_exp_coefficient;
     const int halvings = scale();
     square(a, a2);
     square(a2, a4);
     times(a4, a2, a6);
     // The odd powers, u = a (a6 (b13 a6 + b11 a4 + b9 a2) + b7 a6 + b5 a4 + b3 a2 + b1).
-    combine(sum, {0, kB[9], kB[11], kB[13]});
+    combine(sum, {0, b(9), b(11), b(13)});
     times(a6, sum, v);
-    combine(sum, {kB[1], kB[3], kB[5], kB[7]});
+    combine(sum, {b(1), b(3), b(5), b(7)});
     add_scaled(sum, 1, v);
     times(a, sum, u);
     // The even powers, v = a6 (b12 a6 + b10 a4 + b8 a2) + b6 a6 + b4 a4 + b2 a2 + b0.
-    combine(sum, {0, kB[8], kB[10], kB[12]});
+    combine(sum, {0, b(8), b(10), b(12)});
     times(a6, sum, v);
-    combine(sum, {kB[0], kB[2], kB[4], kB[6]});
+    combine(sum, {b(0), b(2), b(4), b(6)});
     add_scaled(v, 1, sum);
     // (v - u) y = v + u
     detail::assign(a, constant(v));
@@ -119,23 +121,6 @@ class Exponential {
   const SquareMatrix& argument() const { return part_[0]; }
 
  private:
-  static constexpr double kB[] = {64764752532480000.,
-                                  32382376266240000.,
-                                  7771770303897600.,
-                                  1187353796428800.,
-                                  129060195264000.,
-                                  10559470521600.,
-                                  670442572800.,
-                                  33522128640.,
-                                  1323241920.,
-                                  40840800.,
-                                  960960.,
-                                  16380.,
-                                  182.,
-                                  1.};
-  // The largest 1-norm for which the approximant is accurate to the precision of double.
-  static constexpr double kLargestNorm = 5.371920351148152;
-
   /// Halves the argument until its norm is small enough. Returns how often.
   int scale() const {
     double norm = 0;
@@ -144,8 +129,8 @@ class Exponential {
       for (int64_t i = 0; i < n_; ++i) column += std::abs(argument()(i, j));
       norm = std::max(norm, column);
     }
-    if (!std::isfinite(norm) || norm <= kLargestNorm) return 0;
-    const int halvings = std::max(0, static_cast<int>(std::ceil(std::log2(norm / kLargestNorm))));
+    const int halvings = formulas::matrix_exp_halvings(norm);
+    if (halvings == 0) return 0;
     for (int64_t i = 0; i < n_; ++i)
       for (int64_t j = 0; j < n_; ++j) argument()(i, j) = std::ldexp(argument()(i, j), -halvings);
     return halvings;

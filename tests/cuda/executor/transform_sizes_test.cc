@@ -11,6 +11,7 @@
 #include "operators/linalg_records.h"
 #include "operators/matmul.h"
 #include "operators/softmax.h"
+#include "operators/unfold.h"
 #include "tests/cuda/executor/kernel_cases.h"
 
 namespace mx::test {
@@ -104,6 +105,60 @@ TEST_F(CudaTransformSizes, OrthogonalDecompositions) {
   const NDArray none = numbers({2, 2}) * NAN;
   for (const double v : values_of("linalg_eigvalsh", detail::SymmetricAttrs{}, {none}))
     EXPECT_TRUE(std::isnan(v));
+}
+
+TEST_F(CudaTransformSizes, EigenvaluesWithoutSymmetry) {
+  for (const Shape& shape : {Shape{2, 1, 1}, Shape{3, 2, 2}, Shape{2, 5, 5}, Shape{24, 24}, Shape{0, 0}}) {
+    if (kThreadSanitizer && shape.numel() > 12) continue;
+    const NDArray a = Generator(11).normal(0, 1, shape).to(f64);
+    expect_same("linalg_eig", {}, {a});
+    expect_same("linalg_eigvals", {}, {a.swap_axes(-1, -2)});
+  }
+  // A rotation, whose shifts go round in a circle; a triangle; an eigenvalue of which there is one vector
+  // only.
+  const NDArray turn = array({{0.f, 0.f, 1.f}, {1.f, 0.f, 0.f}, {0.f, 1.f, 0.f}}).to(f64);
+  expect_same("linalg_eig", {}, {turn});
+  expect_same("linalg_eig", {}, {array({{1.f, 2.f, 3.f}, {0.f, 4.f, 5.f}, {0.f, 0.f, 6.f}}).to(f64)});
+  expect_same("linalg_eig", {}, {zeros({3, 3}, f64)});
+  const NDArray one_vector = array({{2.f, 1.f}, {0.f, 2.f}}).to(f64);
+  const std::vector<NDArray> parts =
+      call(on_host(*find_operator("linalg_eig")), {}, std::vector<NDArray>{one_vector});
+  expect_close(parts[1].select(-1, 0) * 2, matmul(one_vector, parts[1].select(-1, 0)), f64);
+  for (const double v : values_of("linalg_eigvals", {}, {numbers({2, 2}) * NAN})) EXPECT_TRUE(std::isnan(v));
+}
+
+TEST_F(CudaTransformSizes, LeastSquaresAndExponentials) {
+  for (const Shape& shape : {Shape{2, 9, 4}, Shape{4, 9}, Shape{6, 6}, Shape{1, 1}, Shape{40, 3}}) {
+    if (kThreadSanitizer && shape.numel() > 1) continue;
+    const NDArray a = numbers(shape).to(f64);
+    for (const double rtol : {-1.0, 0.3})
+      expect_same("linalg_lstsq", detail::RankAttrs{rtol}, {a, numbers({3, 1, shape[-2], 2}).to(f64)});
+  }
+  for (const Shape& shape : {Shape{0, 3}, Shape{3, 0}, Shape{2, 0, 0}})
+    expect_same("linalg_lstsq", detail::RankAttrs{}, {zeros(shape, f64), zeros({shape[-2], 2}, f64)});
+  expect_same("linalg_lstsq", detail::RankAttrs{}, {zeros({3, 2}, f64), numbers({3, 0}).to(f64)});
+  expect_same("linalg_lstsq", detail::RankAttrs{}, {zeros({3, 2}, f64), numbers({3, 1}).to(f64)});
+  // Norms below and above the one up to which nothing is halved.
+  for (const double scale : {0.01, 1.0, 30.0})
+    for (const int64_t n : {1, 2, 7, 20}) {
+      if (kThreadSanitizer && n > 2) continue;
+      expect_same("linalg_matrix_exp", {}, {(numbers({2, n, n}) * (scale / static_cast<double>(n))).to(f64)});
+    }
+  expect_same("linalg_matrix_exp", {}, {zeros({2, 0, 0})});
+}
+
+TEST_F(CudaTransformSizes, WindowsAsColumns) {
+  const NDArray images = numbers({2, 3, 7, 5});
+  for (const DType type : {f32, f64, f16, bf16}) {
+    const UnfoldAttrs attrs{.kernel = {3, 2}, .dilation = {2, 1}, .padding = {1, 2}, .stride = {2, 1}};
+    const FoldAttrs back{{7, 5}, attrs.kernel, attrs.dilation, attrs.padding, attrs.stride};
+    expect_same("unfold", attrs, {images.to(type)});
+    expect_same("unfold", attrs, {numbers({7, 5, 3, 2}).to(type).transpose({3, 2, 0, 1})});
+    expect_same("fold", back, {numbers({2, 18, 24}).to(type)});
+    if (kThreadSanitizer) break;
+  }
+  expect_same("unfold", UnfoldAttrs{.kernel = 2}, {zeros({0, 3, 4, 4})});
+  expect_same("fold", FoldAttrs{.size = {0, 4}, .kernel = 1, .padding = 1}, {zeros({1, 2, 12})});
 }
 
 TEST_F(CudaTransformSizes, MatricesThatTheCpuRefusesGiveNaN) {
