@@ -88,6 +88,7 @@ void DistAllreduce::check_equal(const std::vector<KVKey>& keys, const std::vecto
                    .reads = table->values,
                    .writes = {token},
                    .priority = engine_priority(options.priority),
+                   .fence = true,
                    .where = options.where,
                    .call = [table, this_rank = rank(), call = call_options("checksums", options)] {
                      uint64_t* const own = table->add(this_rank);
