@@ -12,39 +12,49 @@ namespace mx::detail {
 
 namespace {
 
+/// Reports the end of a call when all its parts have ended, with the first error among them.
+class CallEnd {
+ public:
+  /// `after` is called after `done`, with an error that does not come from the verdict.
+  CallEnd(size_t parts, CallSequence::Call& call, CallSequence::Done after)
+      : left_(parts),
+        verdict_(std::move(call.verdict)),
+        done_(std::move(call.done)),
+        after_(std::move(after)) {}
+
+  void part_ended(std::exception_ptr error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (error && !error_) error_ = std::move(error);
+      if (--left_ > 0) return;
+    }
+    const CallSequence::Done report = std::move(done_);
+    report(!error_ && verdict_ ? verdict_() : error_);
+    if (after_) after_(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t left_;
+  std::exception_ptr error_;
+  const std::function<std::exception_ptr()> verdict_;
+  CallSequence::Done done_;
+  const CallSequence::Done after_;
+};
+
 /// Returns one call for each request, which together report the end of the whole call.
 std::deque<CallSequence::Call> parts_of_call(CallSequence::Call call) {
-  /// What is left of a call, and the first error among its parts.
-  struct Whole {
-    std::mutex mutex;
-    size_t left;
-    std::exception_ptr error;
-    std::function<std::exception_ptr()> verdict;
-    CallSequence::Done done;
-  };
   std::deque<CallSequence::Call> parts;
   if (call.requests.size() < 2) {
     parts.push_back(std::move(call));
     return parts;
   }
-  const auto whole = std::make_shared<Whole>();
-  whole->left = call.requests.size();
-  whole->verdict = std::move(call.verdict);
-  whole->done = std::move(call.done);
-  const auto end = [whole](const std::exception_ptr& error) {
-    {
-      const std::lock_guard lock(whole->mutex);
-      if (error && !whole->error) whole->error = error;
-      if (--whole->left > 0) return;
-    }
-    const CallSequence::Done report = std::move(whole->done);
-    report(!whole->error && whole->verdict ? whole->verdict() : whole->error);
-  };
+  const auto whole = std::make_shared<CallEnd>(call.requests.size(), call, nullptr);
   for (comm::Request& request : call.requests) {
     CallSequence::Call& part = parts.emplace_back();
     part.bytes = request.count * comm::size_of(request.type);
     part.requests.push_back(std::move(request));
-    part.done = end;
+    part.done = [whole](std::exception_ptr error) { whole->part_ended(std::move(error)); };
   }
   return parts;
 }
@@ -69,14 +79,6 @@ void CallSequence::run(const std::string& what, Call call) {
   std::future<void> result = ended.get_future();
   take(what).start(std::move(call));
   result.get();
-}
-
-void CallSequence::drain() {
-  try {
-    run("drain", {.start = [](comm::Communicator&, const Done& done) { done(nullptr); }});
-  } catch (const std::exception&) {
-    // The error is that of an earlier call, which has reported it.
-  }
 }
 
 void CallSequence::ready(uint64_t number, int priority, Call call) {
@@ -226,61 +228,34 @@ void CallSequence::chose(std::optional<uint64_t> number, const std::exception_pt
 }
 
 void CallSequence::start_one(Call call) {
-  /// The parts of a call that have not ended, and the first error among them.
-  struct Parts {
-    std::shared_ptr<CallSequence> sequence;
-    std::mutex mutex;
-    size_t left;
-    std::exception_ptr error;
-    size_t bytes;
-    bool alone;
-    std::function<std::exception_ptr()> verdict;
-    Done done;
-
-    void end(std::exception_ptr e) {
-      {
-        const std::lock_guard lock(mutex);
-        if (e && !error) error = std::move(e);
-        if (--left > 0) return;
-      }
-      const Done report = std::move(done);
-      report(!error && verdict ? verdict() : error);
-      sequence->ended(bytes, alone, error);
-    }
-  };
-  const auto parts = std::make_shared<Parts>();
-  parts->sequence = shared_from_this();
-  parts->left = std::max<size_t>(call.requests.size(), 1);
-  parts->bytes = call.bytes;
-  parts->alone = call.start != nullptr;
-  parts->verdict = std::move(call.verdict);
-  parts->done = std::move(call.done);
   std::exception_ptr failure;
   {
     const std::lock_guard lock(mutex_);
     failure = failure_;
   }
-  if (failure) {
-    parts->left = 1;
-    return parts->end(failure);
-  }
+  const size_t parts = failure ? 1 : std::max<size_t>(call.requests.size(), 1);
+  const auto end = std::make_shared<CallEnd>(
+      parts, call,
+      [self = shared_from_this(), bytes = call.bytes,
+       alone = call.start != nullptr](const std::exception_ptr& error) { self->ended(bytes, alone, error); });
+  if (failure) return end->part_ended(failure);
   if (call.start) {
     try {
-      call.start(*group_, [parts](std::exception_ptr e) { parts->end(std::move(e)); });
+      call.start(*group_, [end](std::exception_ptr e) { end->part_ended(std::move(e)); });
     } catch (...) {
-      parts->end(std::current_exception());
+      end->part_ended(std::current_exception());
     }
     return;
   }
-  if (call.requests.empty()) return parts->end(nullptr);
+  if (call.requests.empty()) return end->part_ended(nullptr);
   for (size_t i = 0; i < call.requests.size(); ++i) {
-    call.requests[i].done = [parts](std::exception_ptr e) { parts->end(std::move(e)); };
+    call.requests[i].done = [end](std::exception_ptr e) { end->part_ended(std::move(e)); };
     try {
       group_->start(std::move(call.requests[i]));
     } catch (...) {
       // The request was refused, so neither it nor the rest will call back.
       const std::exception_ptr error = std::current_exception();
-      for (; i < call.requests.size(); ++i) parts->end(error);
+      for (; i < call.requests.size(); ++i) end->part_ended(error);
     }
   }
 }

@@ -114,8 +114,6 @@ class CallSequence : public std::enable_shared_from_this<CallSequence> {
 
   /// Takes the next place, starts the call and blocks until it has ended. Throws its error.
   void run(const std::string& what, Call call);
-  /// Blocks until all calls whose tickets have been taken have ended. Ignores their errors.
-  void drain();
 
  private:
   /// A ticket whose call is ready. In the order of priorities, each request is a part of its own.

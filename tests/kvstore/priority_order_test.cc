@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "comm/shm/shm_communicator.h"
 #include "comm/threads/thread_group.h"
 #include "comm/transport_communicator.h"
 #include "engine/base/annotations.h"
@@ -24,6 +23,7 @@
 #include "tests/kvstore/noting_communicator.h"
 #include "tests/kvstore/rank_threads.h"
 #include "tests/kvstore/rank_values.h"
+#include "tests/kvstore/shm_threads.h"
 #include "tests/support/errors.h"
 #include "tests/support/held.h"
 
@@ -42,19 +42,13 @@ using Names = std::vector<std::string>;
 
 Members group_of(const std::string& transport, int ranks) {
   if (transport == "threads") return comm::make_thread_group(ranks, 60000);
-  Members group;
   if (transport == "tcp") {
+    Members group;
     for (auto& member : test::tcp_group(ranks, {}))
       group.push_back(std::make_shared<comm::TransportCommunicator>(std::move(member), 60000));
     return group;
   }
-  const comm::ShmGroup memory(ranks);
-  group.resize(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] { group[static_cast<size_t>(rank)] = memory.join(rank); });
-  for (std::thread& thread : threads) thread.join();
-  return group;
+  return test::make_shm_threads(ranks);
 }
 
 /// A group whose members note their calls.
