@@ -12,12 +12,13 @@
 //   step_off       the backward pass ends before the sums begin, and these end before the next forward pass
 //   step_on        sums and updates run beside the backward pass: what a Trainer does
 //   step_sharded   the same with shard_optimizer
+//   step_priority  step_on with a store whose calls start by priority (KVOrder::priority), first layers first
 // All modes run in turn, round after round; a round of a mode is a group of steps with one wait at its end.
 // cpu_alone, cpu_compute, ... are the processor time of rank 0 per step, which includes polling. Ratios are
 // medians over the rounds of the ratio within a round:
 //   on_to_bound    step_on / max(step_compute, step_comm)
 //   on_to_wire     step_on / max(step_compute, step_wire)
-//   off_to_on, sharded_to_on
+//   off_to_on, sharded_to_on, priority_to_on
 //   speedup        samples per second of all ranks in step_on, to those of step_alone
 //   sharded_memory the bytes that Adam allocates on rank 0 beyond plain SGD, sharded to not sharded
 #include <poll.h>
@@ -163,14 +164,17 @@ class Traffic {
 
 class OverlapRun {
  public:
-  OverlapRun(const OverlapOptions& options, std::shared_ptr<KVStore> store)
+  /// `by_priority` is a second store of the same type.
+  OverlapRun(const OverlapOptions& options, std::shared_ptr<KVStore> store,
+             std::shared_ptr<KVStore> by_priority)
       : options_(options),
         store_(std::move(store)),
         traffic_(options),
         alone_(options, kMomentum, nullptr, false),
         off_(options, kMomentum, store_, false),
         on_(options, kMomentum, store_, false),
-        sharded_(options, kMomentum, store_, true) {
+        sharded_(options, kMomentum, store_, true),
+        priority_(options, kMomentum, std::move(by_priority), false) {
     if (store_->size() == 2) wire_ = std::make_unique<Wire>(options, comm::place());
   }
 
@@ -189,6 +193,7 @@ class OverlapRun {
       });
       measure("on", [this] { step(on_); });
       measure("sharded", [this] { step(sharded_); });
+      measure("priority", [this] { step(priority_); });
     }
     if (options_.modes.empty()) compare_memory();
     if (store_->rank() == 0) report();
@@ -251,6 +256,7 @@ class OverlapRun {
     print_ratio("on_to_wire", ms_["on"], larger(ms_["compute"], ms_["wire"]));
     print_ratio("off_to_on", ms_["off"], ms_["on"]);
     print_ratio("sharded_to_on", ms_["sharded"], ms_["on"]);
+    print_ratio("priority_to_on", ms_["priority"], ms_["on"]);
     print_ratio("speedup", ms_["alone"], ms_["on"], store_->size());
   }
 
@@ -286,7 +292,7 @@ class OverlapRun {
   const std::shared_ptr<KVStore> store_;
   Traffic traffic_;
   std::unique_ptr<Wire> wire_;
-  Training alone_, off_, on_, sharded_;
+  Training alone_, off_, on_, sharded_, priority_;
   std::map<std::string, std::vector<double>> ms_, cpu_ms_;  // per step, of each round
 };
 
@@ -304,6 +310,8 @@ int main(int argc, char** argv) {
   line.option("--modes", &options.modes, "alone, compute, ...; default: all").called("NAME,...");
   line.option("--store", &options.store, "type of store");
   if (const auto status = line.parse(argc, argv)) return *status;
-  return mx::examples::run_program("overlap_bench",
-                                   [&] { OverlapRun(options, KVStore::create(options.store)).run(); });
+  return mx::examples::run_program("overlap_bench", [&] {
+    const auto store = KVStore::create(options.store);
+    OverlapRun(options, store, KVStore::create(options.store, {.order = KVOrder::priority})).run();
+  });
 }

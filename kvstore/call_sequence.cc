@@ -10,9 +10,61 @@
 
 namespace mx::detail {
 
-CallSequence::Ticket CallSequence::take(std::string what) {
+namespace {
+
+/// Reports the end of a call when all its parts have ended, with the first error among them.
+class CallEnd {
+ public:
+  /// `after` is called after `done`, with an error that does not come from the verdict.
+  CallEnd(size_t parts, CallSequence::Call& call, CallSequence::Done after)
+      : left_(parts),
+        verdict_(std::move(call.verdict)),
+        done_(std::move(call.done)),
+        after_(std::move(after)) {}
+
+  void part_ended(std::exception_ptr error) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (error && !error_) error_ = std::move(error);
+      if (--left_ > 0) return;
+    }
+    const CallSequence::Done report = std::move(done_);
+    report(!error_ && verdict_ ? verdict_() : error_);
+    if (after_) after_(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t left_;
+  std::exception_ptr error_;
+  const std::function<std::exception_ptr()> verdict_;
+  CallSequence::Done done_;
+  const CallSequence::Done after_;
+};
+
+/// Returns one call for each request, which together report the end of the whole call.
+std::deque<CallSequence::Call> parts_of_call(CallSequence::Call call) {
+  std::deque<CallSequence::Call> parts;
+  if (call.requests.size() < 2) {
+    parts.push_back(std::move(call));
+    return parts;
+  }
+  const auto whole = std::make_shared<CallEnd>(call.requests.size(), call, nullptr);
+  for (comm::Request& request : call.requests) {
+    CallSequence::Call& part = parts.emplace_back();
+    part.bytes = request.count * comm::size_of(request.type);
+    part.requests.push_back(std::move(request));
+    part.done = [whole](std::exception_ptr error) { whole->part_ended(std::move(error)); };
+  }
+  return parts;
+}
+
+}  // namespace
+
+CallSequence::Ticket CallSequence::take(std::string what, std::optional<int> priority) {
   const std::lock_guard lock(mutex_);
-  return {shared_from_this(), taken_++, std::move(what)};
+  if (order_ == CallOrder::priority && !priority) fences_.insert(fences_.end(), taken_);
+  return {shared_from_this(), taken_++, priority.value_or(0), std::move(what)};
 }
 
 void CallSequence::run(const std::string& what, Call call) {
@@ -29,21 +81,19 @@ void CallSequence::run(const std::string& what, Call call) {
   result.get();
 }
 
-void CallSequence::drain() {
-  try {
-    run("drain", {.start = [](comm::Communicator&, const Done& done) { done(nullptr); }});
-  } catch (const std::exception&) {
-    // The error is that of an earlier call, which has reported it.
+void CallSequence::ready(uint64_t number, int priority, Call call) {
+  Waiting waiting{.parts = {}, .priority = priority};
+  if (order_ == CallOrder::priority) {
+    waiting.parts = parts_of_call(std::move(call));
+  } else {
+    waiting.parts.push_back(std::move(call));
   }
-}
-
-void CallSequence::ready(uint64_t number, Call call) {
   std::unique_lock lock(mutex_);
-  ready_.emplace(number, std::move(call));
+  ready_.emplace(number, std::move(waiting));
   start_ready(lock);
 }
 
-void CallSequence::skip(uint64_t number, const std::string& what) {
+void CallSequence::skip(uint64_t number, int priority, const std::string& what) {
   const std::exception_ptr cause = skip_cause();
   std::string text = "the operation was cancelled";
   try {
@@ -63,7 +113,43 @@ void CallSequence::skip(uint64_t number, const std::string& what) {
     };
     group.start(std::move(request));
   };
-  ready(number, {.start = start, .done = [](auto) {}});
+  ready(number, priority, {.start = start, .done = [](auto) {}});
+}
+
+/// Whether the ranks agree on the next call, instead of taking the first one in the order of the program.
+bool CallSequence::chooses() const {
+  return order_ == CallOrder::priority && !failure_ && !fences_.contains(next_);
+}
+
+/// Returns the ticket whose call, or next part of a call, can start now.
+std::optional<uint64_t> CallSequence::next_to_start() const {
+  if (chooses() && !chosen_) return std::nullopt;
+  const uint64_t number = chooses() ? *chosen_ : next_;
+  const auto it = ready_.find(number);
+  if (it == ready_.end()) return std::nullopt;
+  const Call& call = it->second.parts.front();
+  if (alone_ || (call.start != nullptr && in_flight_ > 0)) return std::nullopt;
+  const bool has_room = order_ == CallOrder::program && bytes_in_flight_ + call.bytes <= credit_;
+  if (in_flight_ > 0 && !has_room) return std::nullopt;
+  return number;
+}
+
+/// Returns what this rank sends to the others if they have to agree on the next call, and the time limit.
+std::optional<CallChoice> CallSequence::waiting_calls(int64_t& timeout_ms) const {
+  if (!chooses() || chosen_ || choosing_ || in_flight_ > 0) return std::nullopt;
+  uint64_t end = next_ + CallChoice::kWindow;
+  if (!fences_.empty()) end = std::min(end, *fences_.begin());
+  std::vector<std::pair<int, uint64_t>> calls;  // negative priority, ticket
+  for (const auto& [number, waiting] : ready_)
+    if (number < end) calls.emplace_back(-waiting.priority, number);
+  if (calls.empty()) return std::nullopt;
+  // The first of them would be in flight in the order of the program.
+  const std::vector<comm::Request>& requests = ready_.begin()->second.parts.front().requests;
+  timeout_ms = requests.empty() ? 0 : requests.front().options.timeout_ms;
+  std::sort(calls.begin(), calls.end());
+  CallChoice own;
+  for (const auto& call : calls) own.add(static_cast<size_t>(call.second - next_));
+  return own;
 }
 
 // One thread at a time starts calls. A thread that comes meanwhile only leaves its call in ready_: the first
@@ -71,17 +157,18 @@ void CallSequence::skip(uint64_t number, const std::string& what) {
 void CallSequence::start_ready(std::unique_lock<std::mutex>& lock) {
   if (starting_) return;
   starting_ = true;
-  while (!ready_.empty() && ready_.begin()->first == next_) {
-    Call& call = ready_.begin()->second;
-    const bool alone = call.start != nullptr;
-    if (alone_ || (alone && in_flight_ > 0)) break;
-    if (in_flight_ > 0 && bytes_in_flight_ + call.bytes > credit_) break;
-    Call next = std::move(call);
-    ready_.erase(ready_.begin());
-    ++next_;
+  for (;;) {
+    int64_t timeout_ms = 0;
+    if (const std::optional<CallChoice> own = waiting_calls(timeout_ms)) {
+      start_choice(lock, *own, timeout_ms);
+      continue;
+    }
+    const std::optional<uint64_t> number = next_to_start();
+    if (!number) break;
+    Call next = take_part(*number);
     ++in_flight_;
     bytes_in_flight_ += next.bytes;
-    alone_ = alone;
+    alone_ = next.start != nullptr;
     lock.unlock();
     start_one(std::move(next));
     lock.lock();
@@ -89,62 +176,86 @@ void CallSequence::start_ready(std::unique_lock<std::mutex>& lock) {
   starting_ = false;
 }
 
-void CallSequence::start_one(Call call) {
-  /// The parts of a call that have not ended, and the first error among them.
-  struct Parts {
-    std::shared_ptr<CallSequence> sequence;
-    std::mutex mutex;
-    size_t left;
-    std::exception_ptr error;
-    size_t bytes;
-    bool alone;
-    std::function<std::exception_ptr()> verdict;
-    Done done;
+/// Takes the next part of a ready call. If it is the last one, the ticket counts as started.
+CallSequence::Call CallSequence::take_part(uint64_t number) {
+  chosen_.reset();
+  const auto it = ready_.find(number);
+  Call part = std::move(it->second.parts.front());
+  it->second.parts.pop_front();
+  if (!it->second.parts.empty()) return part;
+  ready_.erase(it);
+  fences_.erase(number);
+  overtook_.insert(number);
+  for (auto first = overtook_.begin(); first != overtook_.end() && *first == next_;
+       first = overtook_.erase(first))
+    ++next_;
+  return part;
+}
 
-    void end(std::exception_ptr e) {
-      {
-        const std::lock_guard lock(mutex);
-        if (e && !error) error = std::move(e);
-        if (--left > 0) return;
-      }
-      const Done report = std::move(done);
-      report(!error && verdict ? verdict() : error);
-      sequence->ended(bytes, alone, error);
-    }
+/// Starts the call with which the ranks agree on the next one.
+void CallSequence::start_choice(std::unique_lock<std::mutex>& lock, const CallChoice& own,
+                                int64_t timeout_ms) {
+  const auto size = static_cast<size_t>(group_->size());
+  const auto records = std::make_shared<std::vector<CallChoice>>(size);
+  CallChoice& mine = (*records)[static_cast<size_t>(group_->rank())];
+  mine = own;
+  comm::Request request{.collective = comm::Collective::allgather,
+                        .in = &mine,
+                        .out = records->data(),
+                        .count = size * sizeof(CallChoice),
+                        .type = comm::Type::u8,
+                        .options = {.timeout_ms = timeout_ms, .what = "the choice of the next call"},
+                        .done = {}};
+  request.done = [self = shared_from_this(), records, first = next_](const std::exception_ptr& error) {
+    self->chose(error ? std::nullopt : std::optional(first + CallChoice::choose(*records)), error);
   };
-  const auto parts = std::make_shared<Parts>();
-  parts->sequence = shared_from_this();
-  parts->left = std::max<size_t>(call.requests.size(), 1);
-  parts->bytes = call.bytes;
-  parts->alone = call.start != nullptr;
-  parts->verdict = std::move(call.verdict);
-  parts->done = std::move(call.done);
+  choosing_ = true;
+  lock.unlock();
+  try {
+    group_->start(std::move(request));
+  } catch (...) {
+    chose(std::nullopt, std::current_exception());
+  }
+  lock.lock();
+}
+
+void CallSequence::chose(std::optional<uint64_t> number, const std::exception_ptr& error) {
+  std::unique_lock lock(mutex_);
+  choosing_ = false;
+  chosen_ = number;
+  if (error && !failure_) failure_ = error;
+  start_ready(lock);
+}
+
+void CallSequence::start_one(Call call) {
   std::exception_ptr failure;
   {
     const std::lock_guard lock(mutex_);
     failure = failure_;
   }
-  if (failure) {
-    parts->left = 1;
-    return parts->end(failure);
-  }
+  const size_t parts = failure ? 1 : std::max<size_t>(call.requests.size(), 1);
+  const auto end = std::make_shared<CallEnd>(
+      parts, call,
+      [self = shared_from_this(), bytes = call.bytes,
+       alone = call.start != nullptr](const std::exception_ptr& error) { self->ended(bytes, alone, error); });
+  if (failure) return end->part_ended(failure);
   if (call.start) {
     try {
-      call.start(*group_, [parts](std::exception_ptr e) { parts->end(std::move(e)); });
+      call.start(*group_, [end](std::exception_ptr e) { end->part_ended(std::move(e)); });
     } catch (...) {
-      parts->end(std::current_exception());
+      end->part_ended(std::current_exception());
     }
     return;
   }
-  if (call.requests.empty()) return parts->end(nullptr);
+  if (call.requests.empty()) return end->part_ended(nullptr);
   for (size_t i = 0; i < call.requests.size(); ++i) {
-    call.requests[i].done = [parts](std::exception_ptr e) { parts->end(std::move(e)); };
+    call.requests[i].done = [end](std::exception_ptr e) { end->part_ended(std::move(e)); };
     try {
       group_->start(std::move(call.requests[i]));
     } catch (...) {
       // The request was refused, so neither it nor the rest will call back.
       const std::exception_ptr error = std::current_exception();
-      for (; i < call.requests.size(); ++i) parts->end(error);
+      for (; i < call.requests.size(); ++i) end->part_ended(error);
     }
   }
 }

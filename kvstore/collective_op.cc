@@ -1,6 +1,7 @@
 #include "kvstore/collective_op.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -50,7 +51,7 @@ std::exception_ptr with_key(const std::exception_ptr& error, const std::string& 
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
     const std::string said = e.what();
-    const bool named = said.find(what) != std::string::npos;
+    const bool named = said.find("'" + what + "'") != std::string::npos;
     // A rank whose value has failed makes another call, which says so: see CallSequence::skip().
     const bool failed = said.find("'no value of '") != std::string::npos;
     if (named && !failed) return error;
@@ -76,7 +77,7 @@ void push_collective(CallSequence& sequence, CollectiveOp op) {
     (whole ? writes : updates).push_back(array.var());
   }
   const std::vector<NDArray> written = op.writes;
-  CallSequence::Ticket ticket = sequence.take(op.what);
+  CallSequence::Ticket ticket = sequence.take(op.what, op.fence ? std::nullopt : std::optional(op.priority));
   const PushOptions options{.reads = reads,
                             .writes = writes,
                             .updates = updates,

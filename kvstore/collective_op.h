@@ -28,6 +28,7 @@ struct CollectiveOp {
   std::vector<NDArray> reads{};
   std::vector<NDArray> writes{};  ///< those that cover their whole memory are healed; others are updated
   int priority = 0;
+  bool fence = false;            ///< starts after all earlier calls and before all later ones
   std::source_location where{};  ///< the line of the program, for errors
   /// Called when the operation runs: returns the call, without `done`.
   std::function<CallSequence::Call()> call;

@@ -80,6 +80,10 @@ std::vector<NDArray> parts_of(const NDArray& buffer, const std::vector<NDArray>&
   return parts;
 }
 
+CallOrder call_order(KVOrder order) {
+  return order == KVOrder::priority ? CallOrder::priority : CallOrder::program;
+}
+
 int64_t elements_of(const std::vector<NDArray>& arrays, MessageRange range) {
   int64_t count = 0;
   for (size_t i = range.begin; i < range.end; ++i) count += arrays[i].numel();
@@ -95,7 +99,11 @@ DistAllreduce::DistAllreduce(std::string type, std::shared_ptr<comm::Communicato
       place_(place),
       options_(options),
       epoch_(epoch),
-      sequence_(std::make_shared<CallSequence>(group_, options.bytes_in_flight)) {}
+      sequence_(std::make_shared<CallSequence>(group_, options.bytes_in_flight, call_order(options.order))) {
+  // Ranks that differ would make other calls than the others from here on.
+  compare_settings("KVStore",
+                   concat("order = ", options.order == KVOrder::priority ? "priority" : "program"));
+}
 
 comm::CallOptions DistAllreduce::call_options(const std::string& what, const KVOptions& options) const {
   return {.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : options_.timeout_ms,

@@ -180,6 +180,7 @@ void DistAllreduce::push_barrier(const NDArray& token, const KVOptions& options)
                                .reads = {token},
                                .writes = {token},
                                .priority = engine_priority(options.priority),
+                               .fence = true,
                                .where = options.where,
                                .call = [call = call_options("barrier", options)] {
                                  comm::Request request{

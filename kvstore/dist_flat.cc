@@ -9,6 +9,7 @@
 #include "kvstore/checksums.h"
 #include "kvstore/collective_op.h"
 #include "kvstore/dist_allreduce.h"
+#include "kvstore/key_check.h"
 
 namespace mx::detail {
 
@@ -66,8 +67,11 @@ void DistAllreduce::gather_slices(const KVKey& key, const NDArray& flat, const K
 
 NDArray DistAllreduce::buffer(int64_t elements, DType dtype) {
   const std::lock_guard lock(mutex_);
-  // Allocation is a collective call, so no call of this store may be in flight on some ranks only.
-  sequence_->drain();
+  // Allocation is a collective call, which the group itself does not compare with other calls. The comparison
+  // also ends all earlier calls, so that none is in flight on some ranks only.
+  if (size() > 1)
+    sequence_->run("buffer",
+                   compare_lines("buffer", {concat(elements, " x ", dtype)}, call_options("buffer", {})));
   const size_t bytes = static_cast<size_t>(elements) * size_of(dtype);
   std::shared_ptr<void> memory = group_->allocate(bytes > 0 ? bytes : 1);
   void* const data = memory.get();
@@ -88,6 +92,7 @@ void DistAllreduce::check_equal(const std::vector<KVKey>& keys, const std::vecto
                    .reads = table->values,
                    .writes = {token},
                    .priority = engine_priority(options.priority),
+                   .fence = true,
                    .where = options.where,
                    .call = [table, this_rank = rank(), call = call_options("checksums", options)] {
                      uint64_t* const own = table->add(this_rank);

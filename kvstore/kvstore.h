@@ -59,8 +59,16 @@ namespace mx {
 /// How the values of one call are combined. Applies to all values: of the list and of all processes.
 enum class KVReduce : uint8_t { sum, mean };
 
+/// In which order the calls between processes start, of those that wait.
+enum class KVOrder : uint8_t {
+  program,   ///< that of the program; costs nothing
+  priority,  ///< of those that are ready in all processes, the one with the highest KVOptions::priority
+};
+
 struct KVOptions {
-  IntArg priority = 0;     ///< ready operations of higher priority run first; clamped to -32768..32767
+  /// Ready operations of higher priority run first; clamped to -32768..32767. KVOrder::priority says what it
+  /// does between processes; there, that of process 0 counts.
+  IntArg priority = 0;
   int64_t timeout_ms = 0;  ///< of communication between processes; 0: that of the store
   KVReduce reduce = KVReduce::sum;
   bool accumulate_f32 = true;  ///< false: f16 and bf16 are added in their own type
@@ -74,7 +82,12 @@ struct KVStoreOptions {
   int64_t fuse_bytes = 4 << 20;
   int64_t cut_bytes = 4 << 20;  ///< larger keys are cut to pieces of this size
   int64_t bytes_in_flight =
-      16 << 20;             ///< limit of the bytes that wait to be sent; stores with servers ignore it
+      16 << 20;  ///< limit of the bytes that wait to be sent; stores with servers ignore it
+  /// KVOrder::priority: the processes agree on the next call before each one, which costs about as much as a
+  /// sum of a few bytes. One call, or `cut_bytes` of it, is in flight at a time. All processes must choose
+  /// the same; if not, their calls fail with ProtocolError. Stores with servers ignore it: there, each
+  /// message goes by priority.
+  KVOrder order = KVOrder::program;
   bool any_order = false;   ///< true: sums in another order than that of the ranks, if faster
   int64_t check_every = 0;  ///< compares checksums of the parameters between processes every so many steps
   int64_t staleness = -1;   ///< dist_async: so many pushes (1 or more) a worker may be ahead; -1: any

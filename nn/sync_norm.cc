@@ -1,6 +1,7 @@
 #include "nn/sync_norm.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,7 +29,8 @@ struct AllReduce : Function {
 
   std::vector<NDArray> forward(std::span<const NDArray> in) override {
     NDArray sum = empty(in[0].shape(), in[0].dtype(), in[0].context());
-    store->allreduce({KVKey(key)}, {in[0]}, {sum}, {.where = where});
+    // The forward or backward pass waits for it, so it goes before gradients that no pass waits for.
+    store->allreduce({KVKey(key)}, {in[0]}, {sum}, {.priority = INT16_MAX, .where = where});
     return {sum};
   }
   std::vector<NDArray> backward(std::span<const NDArray> heads) override {

@@ -15,6 +15,7 @@
 #include "kvstore/call_sequence.h"
 #include "kvstore/dist_allreduce.h"
 #include "operators/operators.h"
+#include "tests/kvstore/keeping_communicator.h"
 #include "tests/kvstore/noting_communicator.h"
 #include "tests/kvstore/rank_threads.h"
 #include "tests/kvstore/rank_values.h"
@@ -27,6 +28,7 @@ using comm::Collective;
 using test::contains;
 using test::error_of;
 using test::expect_no_errors;
+using test::KeepingCommunicator;
 using test::NotedCall;
 using test::NotingCommunicator;
 using test::on_group;
@@ -147,30 +149,6 @@ TEST(DistMessages, TheBytesInFlightAreBounded) {
       },
       {.bytes_in_flight = 3500}));
 }
-
-/// Keeps requests until the test ends them.
-class KeepingCommunicator final : public comm::Communicator {
- public:
-  const std::string& type() const override { return type_; }
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  std::string host(int) const override { return "here"; }
-  int64_t default_timeout_ms() const override { return 60000; }
-  void start(comm::Request request) override { kept.push_back(std::move(request)); }
-  void abort(std::exception_ptr) override {}
-  std::exception_ptr failure() const override { return nullptr; }
-  /// Ends the oldest request.
-  void end_one() {
-    const comm::Request first = std::move(kept.front());
-    kept.erase(kept.begin());
-    first.done(nullptr);
-  }
-
-  std::vector<comm::Request> kept;
-
- private:
-  const std::string type_ = "keeping";
-};
 
 TEST(DistMessages, ACallStartsWhenItsBytesHaveRoom) {
   const auto group = std::make_shared<KeepingCommunicator>();

@@ -17,6 +17,7 @@
 #include "optim/optimizers.h"
 #include "tests/kvstore/rank_threads.h"
 #include "tests/kvstore/rank_values.h"
+#include "tests/kvstore/shm_threads.h"
 #include "tests/support/errors.h"
 #include "tests/support/held.h"
 
@@ -62,6 +63,27 @@ TEST(DistStoreErrors, TypesAndOrdersThatDifferAreNamed) {
     protocol += contains(message, "\"a\"") && contains(message, "\"b\"");
   });
   EXPECT_EQ(4, protocol.load());
+}
+
+// The group itself does not compare allocations with calls.
+TEST(DistStoreErrors, AnAllocationOfOneRankIsComparedWithTheCallOfAnother) {
+  std::atomic<int> named{0};
+  test::on_group(test::make_shm_threads(2), [&](KVStore& kv) {
+    NDArray a = ones({2});
+    if (kv.rank() == 0) kv.allreduce({"a"}, {a}, {a});
+    const std::string message = error_of<ProtocolError>([&] {
+      if (kv.rank() == 1) kv.buffer(10, f32);
+      a.wait();
+      kv.barrier();
+    });
+    named += contains(message, "buffer") && contains(message, "comparison of keys");
+  });
+  EXPECT_EQ(2, named.load());
+  test::on_group(test::make_shm_threads(2), [&](KVStore& kv) {
+    const std::string message = error_of<ProtocolError>([&] { kv.buffer(10 + kv.rank(), f32); });
+    named += contains(message, "10 x f32 on rank 0; 11 x f32 on rank 1");
+  });
+  EXPECT_EQ(4, named.load());
 }
 
 TEST(DistStoreErrors, AValueThatHasFailedEndsTheCallsOfAllRanks) {

@@ -20,6 +20,8 @@ struct NotedCall {
   size_t bytes;  ///< of all elements
   int64_t timeout_ms;
   std::string what;
+
+  friend bool operator==(const NotedCall&, const NotedCall&) = default;
 };
 
 class NotingCommunicator final : public comm::Communicator {
@@ -50,6 +52,11 @@ class NotingCommunicator final : public comm::Communicator {
       if (call.collective == collective) found.push_back(std::move(call));
     calls_.clear();
     return found;
+  }
+  /// Returns all requests since the last call of a function like this.
+  std::vector<NotedCall> take_all() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(calls_, {});
   }
 
  private:

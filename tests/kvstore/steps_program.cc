@@ -1,9 +1,9 @@
 // A program whose rank 1 stays at a named step, so that a test can kill or stop it there:
 //   steps_program KIND STEP FOLDER
-// KIND is "comm", or the type of a store. The steps are those of run_calls() and run_store(). At its step,
-// rank 1 writes FOLDER/at. It goes on when there is FOLDER/go. If the step is within a call, rank 1 is in the
-// call, and it is rank 0 that waits for FOLDER/go before it makes the call, too. A process that meets an
-// error prints it and ends with 3.
+// KIND is "comm", or the type of a store, or "by_priority": dist_allreduce with KVOrder::priority. The steps
+// are those of run_calls() and run_store(). At its step, rank 1 writes FOLDER/at. It goes on when there is
+// FOLDER/go. If the step is within a call, rank 1 is in the call, and it is rank 0 that waits for FOLDER/go
+// before it makes the call, too. A process that meets an error prints it and ends with 3.
 #include <unistd.h>
 
 #include <cstdio>
@@ -100,13 +100,15 @@ void run_calls(const Steps& steps) {
 
 void run_store(const std::string& type, const Steps& steps) {
   steps.at("start");
-  const auto kv = KVStore::create(type);
+  const bool by_priority = type == "by_priority";
+  const auto kv =
+      by_priority ? KVStore::create("dist_allreduce", {.order = KVOrder::priority}) : KVStore::create(type);
   steps.at("created");
   const std::vector<std::string> keys{"a", "b"};
   for (const std::string& key : keys) kv->init(key, zeros({100'000}));
   const NDArray one = full({100'000}, kv->rank() + 1.0);
   const auto round = [&] {
-    for (const std::string& key : keys) kv->push(key, one);
+    for (const std::string& key : keys) kv->push(key, one, {.priority = key == "b" ? 1 : 0});
   };
   const auto pull = [&] {
     NDArray out = zeros({100'000});

@@ -107,7 +107,7 @@ class Steps(jobs.JobTest):
 
     def cases(self):
         found = [("comm", transport, step, "worker", 1) for transport in ("shm", "tcp", "shm+tcp") for step in CALLS]
-        found += [("dist_allreduce", "shm", step, "worker", 1) for step in STORE]
+        found += [(kind, "shm", step, "worker", 1) for kind in ("dist_allreduce", "by_priority") for step in STORE]
         found += [("dist_sync", "tcp", step, role, rank) for step in STORE for role, rank in (("worker", 1), ("server", 0))]
         return found
 

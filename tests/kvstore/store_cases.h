@@ -20,9 +20,11 @@ struct StoreCase {
   std::string type;
   int ranks = 1;
   int servers = 0;
+  KVOrder order = KVOrder::program;
 
   std::string name() const {
-    return type + "_" + std::to_string(ranks) + (servers > 0 ? "_with_" + std::to_string(servers) : "");
+    return type + "_" + std::to_string(ranks) + (servers > 0 ? "_with_" + std::to_string(servers) : "") +
+           (order == KVOrder::priority ? "_by_priority" : "");
   }
   friend std::ostream& operator<<(std::ostream& out, const StoreCase& c) { return out << c.name(); }
 };
@@ -30,7 +32,8 @@ struct StoreCase {
 /// Calls body(store) on one thread for each rank. The body may throw; the texts of errors that it does not
 /// catch are returned, by rank.
 inline std::vector<std::string> on_stores(const StoreCase& c, const std::function<void(KVStore& store)>& body,
-                                          const KVStoreOptions& options = {}, int64_t timeout_ms = 60000) {
+                                          KVStoreOptions options = {}, int64_t timeout_ms = 60000) {
+  options.order = c.order;
   if (c.type == "dist_allreduce") return on_ranks(c.ranks, body, options, timeout_ms);
   std::vector<std::exception_ptr> errors;
   const auto end_all = [] {
@@ -64,6 +67,7 @@ inline std::vector<StoreCase> store_cases() {
           {"dist_allreduce", 2},
           {"dist_allreduce", 3},
           {"dist_allreduce", 5},
+          {"dist_allreduce", 3, 0, KVOrder::priority},
           {"dist_sync", 1, 1},
           {"dist_sync", 2, 2},
           {"dist_sync", 3, 1},

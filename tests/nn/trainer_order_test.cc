@@ -1,19 +1,25 @@
-// The trainer's sums of gradients run during the backward pass, and before less urgent work. The test checks
+// The trainer's sums of gradients run during the backward pass, and before less urgent work. The tests check
 // the order of execution, not times.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "comm/threads/thread_group.h"
 #include "executor/autograd/autograd.h"
 #include "ndarray/priority.h"
 #include "nn/nn.h"
 #include "nn/trainer.h"
 #include "operators/operators.h"
+#include "tests/kvstore/noting_communicator.h"
+#include "tests/kvstore/rank_threads.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/held.h"
 
@@ -130,6 +136,62 @@ TEST_F(TrainerOrder, SumsGoBeforeWhatElseIsReadyAndThoseOfEarlyLayersFirst) {
   hold.release();
   engine_.wait_all();
   EXPECT_EQ((std::vector<std::string>{"sum 0", "sum 1", "sum 2", "sum 3", "compute"}), ran());
+}
+
+// The backward pass computes the gradients of the last layers first, and the next forward pass needs the
+// parameters of the first layers first.
+TEST(TrainerOrderOfProcesses, FirstLayersOvertakeLastOnesIfTheStoreOrdersByPriority) {
+  for (const KVOrder order : {KVOrder::program, KVOrder::priority}) {
+    std::vector<std::shared_ptr<test::NotingCommunicator>> notes;
+    std::vector<std::shared_ptr<comm::Communicator>> members;
+    for (const auto& member : comm::make_thread_group(2)) {
+      notes.push_back(std::make_shared<test::NotingCommunicator>(member));
+      members.push_back(notes.back());
+    }
+    std::atomic<int> ready{0};
+    const auto errors = test::on_group(
+        members,
+        [&](KVStore& kv) {
+          const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
+          Parameters layers;
+          for (const char* name : {"first", "second", "third", "last"})
+            layers.emplace_back(name, zeros({2}).requires_grad_());
+          nn::Trainer trainer(layers, optim::SGDOptions{.lr = 1}, store, {.bucket_bytes = 0});
+          NDArray gate = zeros({1});
+          test::Hold held;
+          for (const bool gated : {false, true}) {
+            for (const NamedParameter& layer : layers) layer.set_grad(full({2}, -1));
+            current_engine().wait_all();
+            notes[static_cast<size_t>(kv.rank())]->take_all();
+            if (gated) {
+              // No sum starts before all ranks have passed the barrier, and rank 1 holds it.
+              if (kv.rank() == 1)
+                current_engine().push_async(held.operation(), {.updates = {gate.var()}, .name = "held"});
+              store->push_barrier(gate);
+            }
+            trainer.step();
+          }
+          // The engine has one thread, so all sums are ready when this operation runs.
+          std::promise<void> ran;
+          current_engine().push([&] { ran.set_value(); },
+                                {.priority = -32768, .name = "after the calls", .lane = StreamKind::comm});
+          ran.get_future().wait();
+          ++ready;
+          while (ready < 2) std::this_thread::yield();
+          held.release();
+          for (const NamedParameter& layer : layers)
+            EXPECT_EQ((std::vector<float>{4, 4}), layer.detach().to_vector<float>());
+          std::vector<std::string> sums;
+          for (const auto& call : notes[static_cast<size_t>(kv.rank())]->take(comm::Collective::allreduce))
+            sums.push_back(call.what.substr(call.what.rfind(' ') + 1));
+          const std::vector<std::string> backward{"last", "third", "second", "first"};
+          EXPECT_EQ(order == KVOrder::program ? backward
+                                              : std::vector<std::string>(backward.rbegin(), backward.rend()),
+                    sums);
+        },
+        {.order = order});
+    for (const std::string& error : errors) EXPECT_EQ("", error);
+  }
 }
 
 }  // namespace

@@ -88,8 +88,11 @@ const std::vector<nn::OptimizerChoice>& choices() {
   return all;
 }
 
-class TrainerProcesses : public ::testing::TestWithParam<std::tuple<int, bool>> {
+class TrainerProcesses : public ::testing::TestWithParam<std::tuple<int, bool, KVOrder>> {
  protected:
+  std::vector<std::string> on_ranks(int ranks, const std::function<void(KVStore&)>& body) const {
+    return test::on_ranks(ranks, body, {.order = std::get<2>(GetParam())});
+  }
   const int ranks_ = std::get<0>(GetParam());
   const bool sharded_ = std::get<1>(GetParam());
 };
@@ -169,7 +172,8 @@ TEST_P(TrainerProcesses, AParameterWithoutGradientInOneProcessCountsAsZeros) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, TrainerProcesses,
-                         ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Bool()));
+                         ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Bool(),
+                                            ::testing::Values(KVOrder::program, KVOrder::priority)));
 
 // As in PyTorch's DistributedDataParallel, the running statistics of rank 0 are those of all.
 TEST(TrainerProcess, AllHaveTheRunningStatisticsOfTheFirst) {
