@@ -150,6 +150,7 @@ std::string waiting() {
       if (!o->ended) text += rank_text(comm) + ": " + describe(*o) + what + "\n";
   };
   for (const ncclComm_t comm : state().known) {
+    if (comm->stopped) continue;
     for (const auto& launch : comm->pending) add(*comm, *launch, ", not enqueued");
     for (const auto& launch : comm->launches) {
       const bool started = launch->since != std::chrono::steady_clock::time_point{};
@@ -263,7 +264,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     comm->life = Life::finalising;
     begin(*comm);
   }
-  return finish_call(comm);
+  return note_in_group(comm) ? ncclSuccess : finish_call(comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {

@@ -53,7 +53,8 @@ void set_options(const Options& options);
 
 /// Returns the rules that were broken since the last call, one description each.
 std::vector<std::string> take_violations();
-/// Returns a line for each operation that has not ended: its rank, and whether its kernel has started.
+/// Returns a line for each operation that has not ended, of communicators that have not been aborted: its
+/// rank, and whether its kernel has started.
 std::string waiting();
 /// Returns how many communicators have been made, and neither destroyed nor aborted.
 int live_communicators();
