@@ -95,5 +95,33 @@ TEST(FakeNcclTraining, SeveralRanksHaveTheLossesOfOneProcess) {
     }
 }
 
+// One process with several GPUs: the store "device" adds up on the GPUs.
+TEST(FakeNcclTraining, ReplicasOnSeveralGpusHaveTheBitsOfReplicasOnOne) {
+  const NDArray images = all_images(), labels = arange(kImages, i64) % 4;
+  const auto losses_on = [&](const std::vector<Context>& places) {
+    const std::shared_ptr<nn::Sequential> net = new_net(cpu());
+    std::vector<nn::Sequential> replicas = nn::replicate(*net, places);
+    nn::Trainer trainer(replicas, optim::SGDOptions{.lr = 0.5}, KVStore::create("device"));
+    std::vector<float> losses;
+    for (int step = 0; step < kSteps; ++step) {
+      const std::vector<NDArray> inputs = nn::split_batch(images, places),
+                                 wanted = nn::split_batch(labels, places);
+      trainer.zero_grad();
+      std::vector<NDArray> shares;
+      for (size_t r = 0; r < places.size(); ++r) {
+        shares.push_back(nn::cross_entropy(replicas[r](inputs[r]), wanted[r], {.reduction = "sum"}));
+        (shares[r] / static_cast<float>(kImages)).backward();
+      }
+      trainer.step();
+      for (const NDArray& share : shares) losses.push_back(share.item<float>());
+    }
+    return losses;
+  };
+  const std::vector<float> one = losses_on({gpu(0), gpu(0), gpu(0)});
+  EXPECT_LT(one[one.size() - 3], one[0]);
+  EXPECT_EQ(losses_on({gpu(0), gpu(1), gpu(2)}), one);
+  EXPECT_EQ(losses_on({gpu(2), gpu(0), gpu(2)}), one);
+}
+
 }  // namespace
 }  // namespace mx
