@@ -1,4 +1,5 @@
-// Communicator: collective operations of a fixed group of ranks on raw host buffers.
+// Communicator: collective operations of a fixed group of ranks on raw buffers, in memory of the host or of
+// the communicator's device().
 //
 //   std::shared_ptr<comm::Communicator> group = comm::world();
 //   group->allreduce(gradient, sum, count, comm::Type::f32);   // blocks
@@ -41,6 +42,7 @@
 #include <string>
 
 #include "comm/type.h"
+#include "engine/device/context.h"
 
 namespace mx::comm {
 
@@ -90,6 +92,11 @@ struct Request {
   CallOptions options;
   /// Called exactly once; null pointer: success. Must not throw.
   std::function<void(std::exception_ptr)> done;
+  /// For buffers of device(): called once, when the call begins to run, on the thread that runs it. Returns a
+  /// native stream of that device; the call uses the buffers after the work that the stream has by then. If
+  /// it throws, the call fails. Null: the buffers may be used at once. Communicators whose device() is the
+  /// CPU ignore it.
+  std::function<void*()> work_ahead{};
 };
 
 class Communicator {
@@ -106,6 +113,8 @@ class Communicator {
   virtual std::string host(int rank) const = 0;
   /// The time limit of calls without one of their own.
   virtual int64_t default_timeout_ms() const = 0;
+  /// Buffers may be memory of this device or of the host, on each rank as it likes. cpu(): of the host only.
+  virtual Context device() const { return cpu(); }
 
   /// Starts a call and returns at once. Throws InvalidArgument for a wrong request, in which case `done` is
   /// not called.

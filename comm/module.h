@@ -49,7 +49,7 @@ class Module {
   virtual void finish() noexcept {}
 };
 
-inline constexpr int kModuleInterface = 3;
+inline constexpr int kModuleInterface = 4;
 /// The function that each module exports; returns an object that lives as long as the process.
 inline constexpr const char* kModuleFunction = "mx_comm_module";
 

@@ -32,7 +32,7 @@ if(MX_HAVE_CUDA)
   find_path(MX_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   find_library(MX_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
   if(MX_NCCL_INCLUDE AND MX_NCCL_LIBRARY)
-    mx_add_comm_module(nccl SOURCES nccl/nccl_communicator.cc nccl/nccl_module.cc
+    mx_add_comm_module(nccl SOURCES nccl/nccl_communicator.cc nccl/nccl_members.cc nccl/nccl_module.cc
       LIBRARIES ${MX_NCCL_LIBRARY} CUDA::cudart)
     target_include_directories(mx_comm_nccl SYSTEM PRIVATE ${MX_NCCL_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
   else()

@@ -17,7 +17,7 @@ ChecksumTable::ChecksumTable(const std::vector<KVKey>& of, const std::vector<NDA
 
 uint64_t* ChecksumTable::add(int rank) {
   uint64_t* const own = sums.data() + keys.size() * static_cast<size_t>(rank);
-  for (size_t k = 0; k < keys.size(); ++k) own[k] = hash_bytes(host_memory(values[k]), values[k].bytes());
+  for (size_t k = 0; k < keys.size(); ++k) own[k] = hash_bytes(memory_of(values[k]), values[k].bytes());
   values.clear();
   return own;
 }

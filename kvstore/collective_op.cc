@@ -32,9 +32,9 @@ comm::Type comm_type(DType type) {
   throw InvalidArgument(concat("[KVStore] expected a type that can be sent, got ", type));
 }
 
-void* host_memory(const NDArray& array) {
+void* memory_of(const NDArray& array, Stream* stream) {
   const ArrayImpl& impl = array.impl();
-  return element_at(impl.storage->ensure(nullptr), impl.dtype, impl.offset);
+  return element_at(impl.storage->ensure(stream), impl.dtype, impl.offset);
 }
 
 namespace {
@@ -66,13 +66,21 @@ std::exception_ptr with_key(const std::exception_ptr& error, const std::string& 
 
 }  // namespace
 
-void push_collective(CallSequence& sequence, CollectiveOp op) {
+void push_collective(CallSequence& sequence, const std::shared_ptr<DeviceGate>& gate, CollectiveOp op) {
   Engine& engine = current_engine();
   MX_CHECK(!engine.recording(), InvalidState, "[", op.name,
            "] expected a call outside of a recorded program, got one for '", op.what, "' while recording");
   std::vector<Var> reads, writes, updates;
-  for (const NDArray& array : op.reads) reads.push_back(array.var());
+  Context context = cpu();
+  const auto look = [&](const NDArray& array) {
+    if (array.context() == gate->context()) context = gate->context();
+  };
+  for (const NDArray& array : op.reads) {
+    reads.push_back(array.var());
+    look(array);
+  }
   for (const NDArray& array : op.writes) {
+    look(array);
     const bool whole = array.bytes() == array.impl().storage->bytes();
     (whole ? writes : updates).push_back(array.var());
   }
@@ -81,19 +89,25 @@ void push_collective(CallSequence& sequence, CollectiveOp op) {
   const PushOptions options{.reads = reads,
                             .writes = writes,
                             .updates = updates,
+                            .context = context,
                             .priority = op.priority,
                             .name = op.name,
                             .lane = StreamKind::comm};
   engine.push_async(
       [ticket = std::move(ticket), call = std::move(op.call), what = std::move(op.what),
-       reads_of = std::move(op.reads),
-       writes_of = std::move(op.writes)](RunContext, Completion completion) mutable {
+       reads_of = std::move(op.reads), writes_of = std::move(op.writes),
+       gate](RunContext running, Completion completion) mutable {
         auto state = std::make_shared<CollectiveInFlight>();
         state->reads = std::move(reads_of);
         state->writes = std::move(writes_of);
         state->completion = std::move(completion);
-        CallSequence::Call started = call();
+        Stream* const stream = running.stream();
+        CallSequence::Call started = call(stream);
         call = nullptr;
+        if (stream != nullptr) {
+          const std::shared_ptr<EventPoint> point = stream->mark();
+          for (comm::Request& request : started.requests) request.work_ahead = gate->after(point);
+        }
         started.done = [state, what](std::exception_ptr error) {
           Completion end = std::move(state->completion);
           state->reads.clear();

@@ -99,10 +99,16 @@ DistAllreduce::DistAllreduce(std::string type, std::shared_ptr<comm::Communicato
       place_(place),
       options_(options),
       epoch_(epoch),
-      sequence_(std::make_shared<CallSequence>(group_, options.bytes_in_flight, call_order(options.order))) {
+      sequence_(std::make_shared<CallSequence>(group_, options.bytes_in_flight, call_order(options.order))),
+      gate_(std::make_shared<DeviceGate>(group_->device())) {
   // Ranks that differ would make other calls than the others from here on.
   compare_settings("KVStore",
                    concat("order = ", options.order == KVOrder::priority ? "priority" : "program"));
+}
+
+Context DistAllreduce::place_of(const NDArray& value) const {
+  return place_ == SumPlace::devices && value.context().kind == gate_->context().kind ? gate_->context()
+                                                                                      : cpu();
 }
 
 comm::CallOptions DistAllreduce::call_options(const std::string& what, const KVOptions& options) const {
@@ -143,30 +149,30 @@ NDArray DistAllreduce::local_sum(const Values& values, const KVOptions& options)
   const std::vector<NDArray>& list = values.list();
   const Context home = place_ == SumPlace::host ? cpu() : list[0].context();
   return sum_values(list, home, sum_type(list, options.accumulate_f32), options.where)
-      .to(cpu(), options.where)
+      .to(place_of(list[0]), options.where)
       .to_contiguous(options.where);
 }
 
 NDArray DistAllreduce::sum_message(const Exchange& exchange, const std::string& what, const NDArray& value,
                                    NDArray out) {
-  push_collective(
-      *sequence_,
-      {.name = exchange.op,
-       .what = what,
-       .reads = {value},
-       .writes = {out},
-       .priority = engine_priority(exchange.options.priority),
-       .where = exchange.options.where,
-       .call = [value, out, options = call_options(what, exchange.options), cut = options_.cut_bytes] {
-         const comm::Request whole{.collective = comm::Collective::allreduce,
-                                   .in = host_memory(value),
-                                   .out = host_memory(out),
-                                   .count = static_cast<size_t>(value.numel()),
-                                   .type = comm_type(value.dtype()),
-                                   .options = options,
-                                   .done = {}};
-         return CallSequence::Call{.requests = cut_request(whole, cut), .bytes = value.bytes()};
-       }});
+  push_collective(*sequence_, gate_,
+                  {.name = exchange.op,
+                   .what = what,
+                   .reads = {value},
+                   .writes = {out},
+                   .priority = engine_priority(exchange.options.priority),
+                   .where = exchange.options.where,
+                   .call = [value, out, options = call_options(what, exchange.options),
+                            cut = options_.cut_bytes](Stream* stream) {
+                     const comm::Request whole{.collective = comm::Collective::allreduce,
+                                               .in = memory_of(value, stream),
+                                               .out = memory_of(out, stream),
+                                               .count = static_cast<size_t>(value.numel()),
+                                               .type = comm_type(value.dtype()),
+                                               .options = options,
+                                               .done = {}};
+                     return CallSequence::Call{.requests = cut_request(whole, cut), .bytes = value.bytes()};
+                   }});
   return out;
 }
 
@@ -180,14 +186,15 @@ std::vector<NDArray> DistAllreduce::sum_over_ranks(Exchange& exchange) {
     if (range.end == range.begin + 1) {
       const NDArray& value = exchange.values[range.begin];
       NDArray out = exchange.targets.empty() ? NDArray() : exchange.targets[range.begin];
-      const bool usable = out.defined() && out.context().is_cpu() && out.contiguous() &&
+      const bool usable = out.defined() && out.context() == value.context() && out.contiguous() &&
                           out.dtype() == type && !out.requires_grad() &&
                           (&out.impl() == &value.impl() || !out.shares_memory(value));
-      if (!usable) out = empty(value.shape(), type);
+      if (!usable) out = empty(value.shape(), type, value.context());
       sums[range.begin] = sum_message(exchange, what, value, out);
       continue;
     }
-    const NDArray buffer = empty({elements_of(exchange.values, range)}, type);
+    const NDArray buffer =
+        empty({elements_of(exchange.values, range)}, type, exchange.values[range.begin].context());
     std::vector<NDArray> parts = parts_of(buffer, exchange.values, range);
     for (size_t i = range.begin; i < range.end; ++i)
       parts[i - range.begin].copy_from(exchange.values[i], exchange.options.where);
@@ -241,7 +248,9 @@ void DistAllreduce::pushpull(const std::vector<KVKey>& keys, const std::vector<V
     const std::string& key = keys[i].name();
     if (options.reduce == KVReduce::mean)
       sum = mean_of(sum, static_cast<int64_t>(values[i].list().size()) * size(), key, options.where);
-    table_.apply(key, table_.at(key, "push"), sum.to(sum_type(sum.dtype()), options.where), options.where);
+    StoreTable::Entry& entry = table_.at(key, "push");
+    sum = sum.to(entry.stored.context(), options.where);
+    table_.apply(key, entry, sum.to(sum_type(sum.dtype()), options.where), options.where);
     if (!outs[i].list().empty()) table_.pull(key, outs[i], options.where);
   }
 }
@@ -261,23 +270,24 @@ void DistAllreduce::row_sparse_pull(const KVKey& key, const NDArray& rows, const
 
 void DistAllreduce::broadcast_message(const std::string& what, const NDArray& buffer,
                                       const KVOptions& options) {
-  CollectiveOp op{.name = "broadcast",
-                  .what = what,
-                  .priority = engine_priority(options.priority),
-                  .where = options.where,
-                  .call = [buffer, call = call_options(what, options), cut = options_.cut_bytes] {
-                    void* const memory = host_memory(buffer);
-                    const comm::Request whole{.collective = comm::Collective::broadcast,
-                                              .in = memory,
-                                              .out = memory,
-                                              .count = static_cast<size_t>(buffer.numel()),
-                                              .type = comm_type(buffer.dtype()),
-                                              .options = call,
-                                              .done = {}};
-                    return CallSequence::Call{.requests = cut_request(whole, cut), .bytes = buffer.bytes()};
-                  }};
+  CollectiveOp op{
+      .name = "broadcast",
+      .what = what,
+      .priority = engine_priority(options.priority),
+      .where = options.where,
+      .call = [buffer, call = call_options(what, options), cut = options_.cut_bytes](Stream* stream) {
+        void* const memory = memory_of(buffer, stream);
+        const comm::Request whole{.collective = comm::Collective::broadcast,
+                                  .in = memory,
+                                  .out = memory,
+                                  .count = static_cast<size_t>(buffer.numel()),
+                                  .type = comm_type(buffer.dtype()),
+                                  .options = call,
+                                  .done = {}};
+        return CallSequence::Call{.requests = cut_request(whole, cut), .bytes = buffer.bytes()};
+      }};
   (rank() == 0 ? op.reads : op.writes).push_back(buffer);
-  push_collective(*sequence_, std::move(op));
+  push_collective(*sequence_, gate_, std::move(op));
 }
 
 void DistAllreduce::broadcast_all(const char* op, const std::vector<std::string>& keys,
@@ -285,7 +295,8 @@ void DistAllreduce::broadcast_all(const char* op, const std::vector<std::string>
   compare_new_keys(op, keys, arrays, options);
   if (size() == 1) return;
   for (const MessageRange range : messages_of(arrays, options_.fuse_bytes)) {
-    const NDArray buffer = empty({elements_of(arrays, range)}, arrays[range.begin].dtype());
+    const NDArray& first = arrays[range.begin];
+    const NDArray buffer = empty({elements_of(arrays, range)}, first.dtype(), place_of(first));
     std::vector<NDArray> parts = parts_of(buffer, arrays, range);
     if (rank() == 0)
       for (size_t i = range.begin; i < range.end; ++i)

@@ -12,7 +12,10 @@
 // message. Larger keys are sent alone, cut to pieces of `cut_bytes`, without a copy if their memory allows
 // it.
 //
-// Values on devices are copied to the host.
+// Values on devices. If calls of the communicator may use memory of a device ("nccl"), values of GPUs go
+// there and stay there: messages lie in its memory, and calls follow the engine's work on the device
+// (device_gate.h). Otherwise values are copied to the host. Each rank decides that alone, by where its values
+// are. Stored arrays are on the CPU in any case.
 //
 // Thread-safety: as KVStore. The lock is held while a call takes its tickets and pushes its operations.
 #pragma once
@@ -29,6 +32,7 @@
 
 #include "comm/communicator.h"
 #include "kvstore/call_sequence.h"
+#include "kvstore/device_gate.h"
 #include "kvstore/kvstore.h"
 #include "kvstore/local_store.h"
 #include "kvstore/store_table.h"
@@ -84,7 +88,8 @@ class DistAllreduce final : public KVStore {
   void push_barrier(const NDArray& token, const KVOptions& options) override;
 
  private:
-  /// One value of this process for each key: contiguous and on the CPU, all shapes checked.
+  /// One value of this process for each key: contiguous, on the CPU or the device of the group, all shapes
+  /// checked.
   struct Exchange {
     const char* op;
     std::vector<std::string> keys;
@@ -99,6 +104,8 @@ class DistAllreduce final : public KVStore {
   void compare_new_keys(const char* op, const std::vector<std::string>& keys, std::span<const NDArray> values,
                         const KVOptions& options);
   void compare_settings(const char* op, const std::string& line);
+  /// Returns where a value goes for a call: the CPU, or the device of the group.
+  Context place_of(const NDArray& value) const;
   NDArray local_sum(const Values& values, const KVOptions& options) const;
   /// Sums over all processes. Returns the sums, in the type of the values.
   std::vector<NDArray> sum_over_ranks(Exchange& exchange);
@@ -122,6 +129,7 @@ class DistAllreduce final : public KVStore {
   const KVStoreOptions options_;
   const int64_t epoch_;
   const std::shared_ptr<CallSequence> sequence_;
+  const std::shared_ptr<DeviceGate> gate_;
   std::mutex mutex_;
   StoreTable table_;
   std::map<std::string, std::string> known_;  // description of each key that has been compared

@@ -175,18 +175,18 @@ void DistAllreduce::barrier(int64_t timeout_ms) {
 
 void DistAllreduce::push_barrier(const NDArray& token, const KVOptions& options) {
   const std::lock_guard lock(mutex_);
-  push_collective(*sequence_, {.name = "barrier",
-                               .what = "barrier",
-                               .reads = {token},
-                               .writes = {token},
-                               .priority = engine_priority(options.priority),
-                               .fence = true,
-                               .where = options.where,
-                               .call = [call = call_options("barrier", options)] {
-                                 comm::Request request{
-                                     .collective = comm::Collective::barrier, .options = call, .done = {}};
-                                 return CallSequence::Call{.requests = {std::move(request)}};
-                               }});
+  push_collective(*sequence_, gate_,
+                  {.name = "barrier",
+                   .what = "barrier",
+                   .reads = {token},
+                   .writes = {token},
+                   .priority = engine_priority(options.priority),
+                   .where = options.where,
+                   .call = [call = call_options("barrier", options)](Stream*) {
+                     comm::Request request{
+                         .collective = comm::Collective::barrier, .options = call, .done = {}};
+                     return CallSequence::Call{.requests = {std::move(request)}};
+                   }});
 }
 
 }  // namespace mx::detail

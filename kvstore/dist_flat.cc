@@ -26,35 +26,35 @@ void DistAllreduce::in_slices(const char* op, comm::Collective collective, const
   const std::lock_guard lock(mutex_);
   compare_new_keys(op, {key.name()}, {&flat, 1}, options);
   if (size() == 1) return;
-  NDArray host = flat.to(cpu(), options.where);
-  push_collective(*sequence_, {.name = op,
-                               .what = key.name(),
-                               .reads = {host},
-                               .writes = {host},
-                               .priority = engine_priority(options.priority),
-                               .where = options.where,
-                               .call = [this_rank = rank(), ranks = size(), host, collective,
-                                        call = call_options(key.name(), options)] {
-                                 comm::Request request{.collective = collective,
-                                                       .in = host_memory(host),
-                                                       .out = host_memory(host),
-                                                       .count = static_cast<size_t>(host.numel()),
-                                                       .type = comm_type(host.dtype()),
-                                                       .options = call,
-                                                       .done = {}};
-                                 // A sum of true values is true: as bytes, they would add up to 2.
-                                 if (host.dtype() == bool_) request.options.reduction = comm::Reduction::max;
-                                 const size_t begin = comm::slice_of(request.count, ranks, this_rank).begin;
-                                 char* const own =
-                                     static_cast<char*>(request.out) + begin * comm::size_of(request.type);
-                                 if (collective == comm::Collective::reduce_scatter) {
-                                   request.out = own;
-                                 } else {
-                                   request.in = own;
-                                 }
-                                 return CallSequence::Call{.requests = {request}, .bytes = host.bytes()};
-                               }});
-  if (&host.impl() != &flat.impl()) NDArray(flat).copy_from(host, options.where);
+  NDArray near = flat.to(place_of(flat), options.where);
+  push_collective(*sequence_, gate_,
+                  {.name = op,
+                   .what = key.name(),
+                   .reads = {near},
+                   .writes = {near},
+                   .priority = engine_priority(options.priority),
+                   .where = options.where,
+                   .call = [this_rank = rank(), ranks = size(), near, collective,
+                            call = call_options(key.name(), options)](Stream* stream) {
+                     comm::Request request{.collective = collective,
+                                           .in = memory_of(near, stream),
+                                           .out = memory_of(near, stream),
+                                           .count = static_cast<size_t>(near.numel()),
+                                           .type = comm_type(near.dtype()),
+                                           .options = call,
+                                           .done = {}};
+                     // A sum of true values is true: as bytes, they would add up to 2.
+                     if (near.dtype() == bool_) request.options.reduction = comm::Reduction::max;
+                     const size_t begin = comm::slice_of(request.count, ranks, this_rank).begin;
+                     char* const own = static_cast<char*>(request.out) + begin * comm::size_of(request.type);
+                     if (collective == comm::Collective::reduce_scatter) {
+                       request.out = own;
+                     } else {
+                       request.in = own;
+                     }
+                     return CallSequence::Call{.requests = {request}, .bytes = near.bytes()};
+                   }});
+  if (&near.impl() != &flat.impl()) NDArray(flat).copy_from(near, options.where);
 }
 
 void DistAllreduce::sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) {
@@ -86,7 +86,7 @@ void DistAllreduce::check_equal(const std::vector<KVKey>& keys, const std::vecto
   const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   const auto table = std::make_shared<ChecksumTable>(keys, values, size(), options.where);
-  push_collective(*sequence_,
+  push_collective(*sequence_, gate_,
                   {.name = "check_equal",
                    .what = "checksums",
                    .reads = table->values,
@@ -94,7 +94,7 @@ void DistAllreduce::check_equal(const std::vector<KVKey>& keys, const std::vecto
                    .priority = engine_priority(options.priority),
                    .fence = true,
                    .where = options.where,
-                   .call = [table, this_rank = rank(), call = call_options("checksums", options)] {
+                   .call = [table, this_rank = rank(), call = call_options("checksums", options)](Stream*) {
                      uint64_t* const own = table->add(this_rank);
                      return CallSequence::Call{
                          .start =

@@ -29,7 +29,7 @@ void DistServerStore::check_equal(const std::vector<KVKey>& keys, const std::vec
   current_engine().push(
       [table, sums, own = rank()] {
         table->add(own);
-        std::memcpy(host_memory(sums), table->sums.data(), sums.bytes());
+        std::memcpy(memory_of(sums), table->sums.data(), sums.bytes());
       },
       {.reads = reads, .updates = {sums.var()}, .name = "check_equal"}, options.where);
   KVOptions as_sum = options;
@@ -37,7 +37,7 @@ void DistServerStore::check_equal(const std::vector<KVKey>& keys, const std::vec
   allreduce({KVKey("checksums of parameters")}, {Values(sums)}, {sums}, as_sum);
   current_engine().push(
       [table, sums] {
-        std::memcpy(table->sums.data(), host_memory(sums), sums.bytes());
+        std::memcpy(table->sums.data(), memory_of(sums), sums.bytes());
         if (const std::exception_ptr error = table->error()) std::rethrow_exception(error);
       },
       {.reads = {sums.var()}, .updates = {token.var()}, .name = "check_equal"}, options.where);

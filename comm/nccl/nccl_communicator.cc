@@ -7,7 +7,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "comm/fold.h"
@@ -26,13 +25,24 @@ void check_cuda(cudaError_t error, const char* call) {
       mx::detail::concat("[nccl] expected ", call, " to succeed, got: ", cudaGetErrorString(error)));
 }
 
-bool is_on_device(const void* data) {
+constexpr int kHost = -1;
+
+// The device that owns the memory, or kHost.
+int owner_of(const void* data) {
   cudaPointerAttributes attributes{};
   if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
     cudaGetLastError();  // plain host memory: forget the error
-    return false;
+    return kHost;
   }
-  return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+  const bool on_device = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
+  return on_device ? attributes.device : kHost;
+}
+
+bool is_on_device(const void* data) { return owner_of(data) != kHost; }
+
+bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+  const auto first = reinterpret_cast<uintptr_t>(a), second = reinterpret_cast<uintptr_t>(b);
+  return first < second + b_bytes && second < first + a_bytes;
 }
 
 ncclDataType_t nccl_type(Type type) {
@@ -62,14 +72,8 @@ ncclRedOp_t nccl_op(Reduction reduction) {
   return reduction == Reduction::max ? ncclMax : ncclSum;
 }
 
+constexpr int kQuickPolls = 1000;   // before a thread that waits for the stream sleeps between its looks
 constexpr int64_t kAbortMs = 2000;  // how long a failed call waits for the end of its kernels
-
-// The communicators of the process, which fail together.
-std::mutex all_mutex;
-std::set<NcclCommunicator*>& all() {
-  static std::set<NcclCommunicator*>& set = *new std::set<NcclCommunicator*>;
-  return set;
-}
 
 }  // namespace
 
@@ -88,28 +92,29 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess) devices = 0;
   MX_CHECK(devices > 0, InvalidState, "[nccl] expected a GPU, got none on this host");
-  device_ = request.place.local_rank % devices;
+  handles_.device = request.place.local_rank % devices;
   try {
     connect(request);
   } catch (...) {
     // The destructor does not run.
-    abandon();
-    release();
+    abandon(handles_);
+    std::vector<NcclHandles> members = leave_members(id_, this, std::move(handles_));
+    end(members);
     throw;
   }
-  std::lock_guard lock(all_mutex);
-  all().insert(this);
 }
 
 void NcclCommunicator::connect(const ModuleRequest& request) {
-  check_cuda(cudaSetDevice(device_), "cudaSetDevice");
-  check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-  check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  check_cuda(cudaSetDevice(device_id()), "cudaSetDevice");
+  check_cuda(cudaStreamCreateWithFlags(&handles_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  check_cuda(cudaEventCreateWithFlags(&handles_.event, cudaEventDisableTiming), "cudaEventCreate");
   const ncclUniqueId id = exchange_id(request);
+  id_.assign(id.internal, sizeof id.internal);
+  join_members(id_, this);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  check_nccl(ncclCommInitRankConfig(&comm_, size_, id, rank_, &config), "ncclCommInitRankConfig");
-  wait_for_nccl();
+  check_nccl(ncclCommInitRankConfig(&handles_.comm, size_, id, rank_, &config), "ncclCommInitRankConfig");
+  wait_for_nccl(handles_.comm);
 }
 
 // Tells the others this host, and returns the id that rank 0 has made.
@@ -139,37 +144,42 @@ NcclCommunicator::~NcclCommunicator() {
   finish_calls();
   // In a forked child, neither CUDA nor NCCL may be used.
   if (!in_own_process()) return;
-  {
-    std::lock_guard lock(all_mutex);
-    all().erase(this);
-  }
-  if (failure() != nullptr || interrupted_.load(std::memory_order_acquire)) {
-    abandon();
-    return;
-  }
-  cudaSetDevice(device_);
-  try {
-    // Finalising waits for the other processes, so it has a deadline as well.
-    deadline_ = Deadline::after_ms(timeout_ms_);
-    running_ = "the end of a group";
-    check_nccl(ncclCommFinalize(comm_), "ncclCommFinalize");
-    ncclCommDestroy(comm_);
-  } catch (...) {  // also the reason of another group's abort, which may be anything
-    abandon();
-    return;
-  }
-  release();
+  if (failure() != nullptr || interrupted_.load(std::memory_order_acquire)) abandon(handles_);
+  std::vector<NcclHandles> members = leave_members(id_, this, std::move(handles_));
+  comparison_.reset();  // from now on the other ranks know that this one is gone
+  end(members);
 }
 
-// Gives memory and stream back. Not cudaFree(), which waits until the device is idle, and every thread with
-// it.
-void NcclCommunicator::release() noexcept {
-  for (auto& [memory, bytes] : rooms_)
-    if (memory != nullptr) (void)cudaFreeAsync(memory, stream_);
-  rooms_.clear();
-  if (event_ != nullptr) (void)cudaEventDestroy(std::exchange(event_, nullptr));
-  if (stream_ != nullptr) (void)cudaStreamDestroy(std::exchange(stream_, nullptr));
-  (void)cudaGetLastError();
+// Ends the communicators of NCCL that have not been aborted. All begin to end before the first is waited for,
+// because each may wait for the others.
+void NcclCommunicator::end(std::vector<NcclHandles>& members) {
+  const auto is_aborted = [](const NcclHandles& member) { return member.comm == nullptr; };
+  // If one rank was aborted, the others would wait for it.
+  bool good = std::none_of(members.begin(), members.end(), is_aborted);
+  deadline_ = Deadline::after_ms(timeout_ms_);
+  running_ = "the end of a group";
+  try {
+    for (NcclHandles& member : members) {
+      if (!good) break;
+      cudaSetDevice(member.device);
+      const ncclResult_t result = ncclCommFinalize(member.comm);
+      good = result == ncclSuccess || result == ncclInProgress;
+    }
+    for (NcclHandles& member : members)
+      if (good) wait_for_nccl(member.comm);
+  } catch (...) {  // also the reason of another group's abort, which may be anything
+    good = false;
+  }
+  for (NcclHandles& member : members) {
+    cudaSetDevice(member.device);
+    if (good) {
+      ncclCommDestroy(member.comm);
+      member.release();
+    } else {
+      // Its kernels may still run, so memory and stream stay.
+      abandon(member);
+    }
+  }
 }
 
 const std::string& NcclCommunicator::type() const {
@@ -189,21 +199,22 @@ void NcclCommunicator::check_alive() const {
 }
 
 void NcclCommunicator::check_nccl(ncclResult_t result, const char* call) {
-  if (result == ncclInProgress) return wait_for_nccl();
+  if (result == ncclInProgress) return wait_for_nccl(handles_.comm);
   if (result == ncclSuccess) return;
-  throw CommunicationError(mx::detail::concat("[nccl] expected ", call, " to succeed, got: ",
-                                              ncclGetErrorString(result), ": ", ncclGetLastError(comm_)));
+  throw CommunicationError(mx::detail::concat("[nccl] expected ", call,
+                                              " to succeed, got: ", ncclGetErrorString(result), ": ",
+                                              ncclGetLastError(handles_.comm)));
 }
 
 // Polls until NCCL has processed the last call.
-void NcclCommunicator::wait_for_nccl() {
+void NcclCommunicator::wait_for_nccl(ncclComm_t comm) {
   for (;;) {
     ncclResult_t state = ncclSuccess;
-    const ncclResult_t result = ncclCommGetAsyncError(comm_, &state);
+    const ncclResult_t result = ncclCommGetAsyncError(comm, &state);
     if (result == ncclSuccess && state == ncclSuccess) return;
     if (result != ncclSuccess || state != ncclInProgress)
       throw CommunicationError(mx::detail::concat("[nccl] ", running_, " failed: ", ncclGetErrorString(state),
-                                                  ": ", ncclGetLastError(comm_)));
+                                                  ": ", ncclGetLastError(comm)));
     check_alive();
     std::this_thread::yield();
   }
@@ -211,17 +222,21 @@ void NcclCommunicator::wait_for_nccl() {
 
 // Polls the stream, so that a lost process is noticed while a kernel of NCCL waits for it.
 void NcclCommunicator::wait_for_stream() {
-  check_cuda(cudaEventRecord(event_, stream_), "cudaEventRecord");
-  for (;;) {
-    const cudaError_t state = cudaEventQuery(event_);
+  check_cuda(cudaEventRecord(handles_.event, handles_.stream), "cudaEventRecord");
+  for (int polls = 0;; ++polls) {
+    const cudaError_t state = cudaEventQuery(handles_.event);
     if (state == cudaSuccess) return;
     if (state != cudaErrorNotReady) check_cuda(state, "a kernel of NCCL");
     ncclResult_t asynchronous = ncclSuccess;
-    ncclCommGetAsyncError(comm_, &asynchronous);
+    ncclCommGetAsyncError(handles_.comm, &asynchronous);
     if (asynchronous != ncclSuccess && asynchronous != ncclInProgress)
       check_nccl(asynchronous, running_.c_str());
     check_alive();
-    std::this_thread::yield();
+    // Work ahead of the call, such as a backward pass, may take long.
+    if (polls < kQuickPolls)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
 
@@ -230,24 +245,40 @@ void NcclCommunicator::execute(const Request& request, Deadline deadline) {
   running_ = describe(request);
   try {
     check_alive();
-    check_cuda(cudaSetDevice(device_), "cudaSetDevice");
+    check_cuda(cudaSetDevice(device_id()), "cudaSetDevice");
     if (comparison_) comparison_->compare(request, deadline);
+    order_after(request);
     run_request(request);
     wait_for_stream();
   } catch (...) {
     // Before interrupt(), after which this rank sends nothing any more.
     if (comparison_) comparison_->fail(request, std::current_exception());
     interrupt(std::current_exception());
-    abandon();
+    abandon(handles_);
     throw;
   }
 }
 
-// Marks all groups of the process, before the first one is aborted.
+void NcclCommunicator::check(const Request& request) const {
+  for (const void* buffer : {request.in, static_cast<const void*>(request.out)}) {
+    const int owner = buffer == nullptr || request.count == 0 ? kHost : owner_of(buffer);
+    MX_CHECK(owner == kHost || owner == device_id(), InvalidArgument, "[", to_string(request.collective),
+             "] expected memory of the host or of gpu(", device_id(), "), got memory of gpu(", owner,
+             "), for ", describe(request));
+  }
+}
+
+void NcclCommunicator::order_after(const Request& request) {
+  if (!request.work_ahead) return;
+  const auto ahead = static_cast<cudaStream_t>(request.work_ahead());
+  check_cuda(cudaEventRecord(handles_.event, ahead), "cudaEventRecord");
+  check_cuda(cudaStreamWaitEvent(handles_.stream, handles_.event, 0), "cudaStreamWaitEvent");
+}
+
+// Marks all groups of the GPU, before the first one is aborted.
 void NcclCommunicator::interrupt(std::exception_ptr reason) {
   mark_as_failed(reason);
-  std::lock_guard lock(all_mutex);
-  for (NcclCommunicator* other : all()) other->mark_as_failed(reason);
+  interrupt_members(device_id(), reason);
 }
 
 void NcclCommunicator::mark_as_failed(const std::exception_ptr& reason) {
@@ -262,8 +293,8 @@ void NcclCommunicator::mark_as_failed(const std::exception_ptr& reason) {
 // Aborts NCCL's communicator on a thread of its own, because the call may wait for other processes. Waits a
 // moment for it and for the stream: as long as a kernel of NCCL runs, it may write into the buffers of the
 // call.
-void NcclCommunicator::abandon() {
-  const ncclComm_t comm = std::exchange(comm_, nullptr);
+void NcclCommunicator::abandon(NcclHandles& handles) {
+  const ncclComm_t comm = std::exchange(handles.comm, nullptr);
   if (comm == nullptr) return;
   const auto aborted = std::make_shared<std::promise<void>>();
   std::thread([comm, aborted] {
@@ -272,7 +303,8 @@ void NcclCommunicator::abandon() {
   }).detach();
   const Deadline deadline = Deadline::after_ms(kAbortMs);
   (void)aborted->get_future().wait_for(std::chrono::milliseconds(kAbortMs));
-  while (stream_ != nullptr && cudaStreamQuery(stream_) == cudaErrorNotReady && !deadline.passed())
+  while (handles.stream != nullptr && cudaStreamQuery(handles.stream) == cudaErrorNotReady &&
+         !deadline.passed())
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   (void)cudaGetLastError();
 }
@@ -293,13 +325,18 @@ void NcclCommunicator::run_request(const Request& request) {
     case Collective::allgather: {
       const void* in = on_device(request.in, slice, 0);
       void* out = for_result(request.out, bytes, 1);
+      const void* const place =
+          offset_by(out, slice_of(request.count, size_, rank_).begin * size_of(request.type));
+      // Messages may not overlap what others write meanwhile.
+      if (in != place && overlap(in, slice, out, bytes)) in = copied(in, slice, 0);
       gather_slices(request, in, out);
       return to_user(out, request.out, bytes);
     }
     case Collective::broadcast: {
       const void* in = rank_ == request.peer ? on_device(request.in, bytes, 0) : nullptr;
       void* out = for_result(request.out, bytes, 1);
-      check_nccl(ncclBroadcast(in, out, bytes, ncclUint8, request.peer, comm_, stream_), "ncclBroadcast");
+      check_nccl(ncclBroadcast(in, out, bytes, ncclUint8, request.peer, handles_.comm, handles_.stream),
+                 "ncclBroadcast");
       return to_user(out, request.out, bytes);
     }
     case Collective::all_to_all: {
@@ -308,13 +345,14 @@ void NcclCommunicator::run_request(const Request& request) {
       void* const out = in == result ? room(2, ranks * bytes) : result;
       exchange(parts_of_all_to_all(request, size_, in, out));
       if (out != result)
-        check_cuda(cudaMemcpyAsync(result, out, ranks * bytes, cudaMemcpyDeviceToDevice, stream_),
+        check_cuda(cudaMemcpyAsync(result, out, ranks * bytes, cudaMemcpyDeviceToDevice, handles_.stream),
                    "cudaMemcpy");
       return to_user(result, request.out, ranks * bytes);
     }
     case Collective::barrier: {
       void* flag = room(0, 4);
-      return check_nccl(ncclAllReduce(flag, flag, 1, ncclInt32, ncclMax, comm_, stream_), "ncclAllReduce");
+      return check_nccl(ncclAllReduce(flag, flag, 1, ncclInt32, ncclMax, handles_.comm, handles_.stream),
+                        "ncclAllReduce");
     }
     case Collective::send:
       return exchange({{on_device(request.in, bytes, 0), nullptr, bytes, 0, request.peer}});
@@ -331,7 +369,7 @@ void NcclCommunicator::allreduce_any(const Request& request) {
   const void* in = on_device(request.in, bytes, 0);
   void* out = for_result(request.out, bytes, 1);
   check_nccl(ncclAllReduce(in, out, request.count, nccl_type(request.type),
-                           nccl_op(request.options.reduction), comm_, stream_),
+                           nccl_op(request.options.reduction), handles_.comm, handles_.stream),
              "ncclAllReduce");
   to_user(out, request.out, bytes);
 }
@@ -359,7 +397,7 @@ void NcclCommunicator::fold_slice(const Request& request, const void* in, void* 
   std::vector<const void*> values;
   for (size_t r = 0; r < ranks; ++r) values.push_back(host.data() + r * bytes);
   fold_ranks(host.data(), values.data(), size_, bytes / width, request.type, request.options.reduction);
-  check_cuda(cudaMemcpyAsync(out, host.data(), bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpy");
+  check_cuda(cudaMemcpyAsync(out, host.data(), bytes, cudaMemcpyHostToDevice, handles_.stream), "cudaMemcpy");
   wait_for_stream();
 }
 
@@ -375,8 +413,11 @@ void NcclCommunicator::exchange(const std::vector<Part>& parts) {
     if (result == ncclSuccess && code != ncclInProgress) result = code;
   };
   for (const Part& part : parts) {
-    if (part.in_bytes > 0) note(ncclSend(part.in, part.in_bytes, ncclUint8, part.peer, comm_, stream_));
-    if (part.out_bytes > 0) note(ncclRecv(part.out, part.out_bytes, ncclUint8, part.peer, comm_, stream_));
+    if (part.peer == rank_ && part.in == part.out) continue;  // the data is in its place
+    if (part.in_bytes > 0)
+      note(ncclSend(part.in, part.in_bytes, ncclUint8, part.peer, handles_.comm, handles_.stream));
+    if (part.out_bytes > 0)
+      note(ncclRecv(part.out, part.out_bytes, ncclUint8, part.peer, handles_.comm, handles_.stream));
   }
   const ncclResult_t ended = ncclGroupEnd();
   check_nccl(result, "ncclSend and ncclRecv");
@@ -384,22 +425,26 @@ void NcclCommunicator::exchange(const std::vector<Part>& parts) {
 }
 
 void* NcclCommunicator::room(size_t slot, size_t bytes) {
-  if (rooms_.size() <= slot) rooms_.resize(slot + 1);
-  auto& [memory, size] = rooms_[slot];
+  if (handles_.rooms.size() <= slot) handles_.rooms.resize(slot + 1);
+  auto& [memory, size] = handles_.rooms[slot];
   if (size < bytes || memory == nullptr) {
     // In the order of the stream: cudaFree() would wait until the device is idle, perhaps for another rank.
     if (memory != nullptr)
-      check_cuda(cudaFreeAsync(std::exchange(memory, nullptr), stream_), "cudaFreeAsync");
-    check_cuda(cudaMallocAsync(&memory, std::max(bytes, size_t{256}), stream_), "cudaMallocAsync");
+      check_cuda(cudaFreeAsync(std::exchange(memory, nullptr), handles_.stream), "cudaFreeAsync");
+    check_cuda(cudaMallocAsync(&memory, std::max(bytes, size_t{256}), handles_.stream), "cudaMallocAsync");
     size = bytes;
   }
   return memory;
 }
 
 const void* NcclCommunicator::on_device(const void* data, size_t bytes, size_t slot) {
-  if (bytes == 0 || is_on_device(data)) return data;
+  return bytes == 0 || is_on_device(data) ? data : copied(data, bytes, slot);
+}
+
+const void* NcclCommunicator::copied(const void* data, size_t bytes, size_t slot) {
   void* const copy = room(slot, bytes);
-  check_cuda(cudaMemcpyAsync(copy, data, bytes, cudaMemcpyHostToDevice, stream_), "cudaMemcpy");
+  const cudaMemcpyKind kind = is_on_device(data) ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice;
+  check_cuda(cudaMemcpyAsync(copy, data, bytes, kind, handles_.stream), "cudaMemcpy");
   return copy;
 }
 
@@ -413,7 +458,7 @@ void* NcclCommunicator::for_result(void* data, size_t bytes, size_t slot) {
 void NcclCommunicator::to_user(const void* from, void* to, size_t bytes) {
   if (from == to || bytes == 0) return;
   wait_for_stream();
-  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpy");
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handles_.stream), "cudaMemcpy");
 }
 
 }  // namespace mx::comm

@@ -59,6 +59,8 @@ void launch(const void* function, dim3 grid, dim3 block, size_t shared_bytes, cu
 void fail_allocation(int device, int n);
 /// Loses a device as a fault of a kernel would.
 void lose(int device, cudaError_t code);
+/// Returns the device of a stream; -1 for one that has been destroyed.
+int device_of(cudaStream_t stream);
 /// Returns whether a call has created the context of a device.
 bool has_context(int device);
 /// Returns the text of the exception that a kernel threw last; empty if none did.

@@ -127,6 +127,13 @@ cudaError_t append(CUstream_st& stream, Work work) {
   return cudaSuccess;
 }
 
+int device_of(cudaStream_t handle) {
+  const Lock lock(state().mutex);
+  cudaError_t code = cudaSuccess;
+  const cudaStream_t stream = find(handle, code);
+  return stream == nullptr ? -1 : stream->device;
+}
+
 void launch(const void* function, dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
             Step step) {
   (void)call([&](Lock& lock) {
