@@ -17,8 +17,8 @@ namespace {
 constexpr unsigned kQuickTests = 256, kLookEvery = 16;
 // How long the answer to a rank that makes another call may take, and messages that cannot be cancelled.
 constexpr int64_t kAnswerMs = 100;
-// How long a rank that has missed its deadline waits for the answers of those that have come to the call. They
-// may have to wait for a processor.
+// How long a rank that has missed its deadline waits for the answers of those that have come to the call.
+// They may have to wait for a processor.
 constexpr int64_t kQuestionMs = 500;
 
 }  // namespace

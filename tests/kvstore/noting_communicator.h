@@ -20,6 +20,8 @@ struct NotedCall {
   size_t bytes;  ///< of all elements
   int64_t timeout_ms;
   std::string what;
+  const void* in;
+  void* out;
 };
 
 class NotingCommunicator final : public comm::Communicator {
@@ -34,7 +36,7 @@ class NotingCommunicator final : public comm::Communicator {
     {
       const std::lock_guard lock(mutex_);
       calls_.push_back({request.collective, request.count * comm::size_of(request.type),
-                        request.options.timeout_ms, request.options.what});
+                        request.options.timeout_ms, request.options.what, request.in, request.out});
     }
     below_->start(std::move(request));
   }
