@@ -20,10 +20,11 @@ if(TARGET mx_comm_mpi AND MX_MPIRUN AND NOT MX_SANITIZE)
       PASS_REGULAR_EXPRESSION "rank 0 of ${ranks}: passed" FAIL_REGULAR_EXPRESSION "FAILED;failed:;exited on signal;non-zero exit code")
   endforeach()
 
-  # The suite of all communicators.
-  add_executable(comm_mpi_conformance mpi/conformance_program.cc)
+  # The suites of all communicators and of all rendezvous.
+  add_executable(comm_mpi_conformance mpi/conformance_program.cc mpi/rendezvous_test.cc)
   set_target_properties(comm_mpi_conformance PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  target_link_libraries(comm_mpi_conformance PRIVATE mx_comm_conformance mx::comm GTest::gtest mx_flags)
+  target_link_libraries(comm_mpi_conformance PRIVATE mx_comm_conformance mx_rendezvous_conformance mx::comm GTest::gtest
+    mx_flags)
   mx_compile_fast(comm_mpi_conformance)
   add_dependencies(comm_mpi_conformance mx_comm_mpi)
   foreach(ranks 1 2 3 4)

@@ -1,4 +1,5 @@
-// The conformance suite over MPI: each rank is a process of mpirun.
+// The conformance suite over MPI: each rank is a process of mpirun. Also that of rendezvous
+// (rendezvous_test.cc).
 //
 // Usage: mpirun -n N comm_mpi_conformance [--ending=K] [options of GoogleTest]
 //   Without --ending, the parts of tests that make their group unusable are left out, and rank 0 prints their
@@ -111,7 +112,6 @@ class TellFailures final : public ::testing::EmptyTestEventListener {
 
 int run(int ending) {
   const Place place = place_in_mpirun();
-  GTEST_FLAG_SET(brief, true);  // prints failures only
   RankProcesses processes(place.rank, place.size, ending, [&place](const std::string& value) {
     return load_module("mpi").share_from_first(place, value);
   });
@@ -141,6 +141,8 @@ int run(int ending) {
 }  // namespace mx::comm
 
 int main(int argc, char** argv) {
+  // The other ranks print failures only.
+  GTEST_FLAG_SET(brief, mx::comm::place_in_mpirun().rank != 0);
   ::testing::InitGoogleTest(&argc, argv);
   int ending = -1;
   if (argc > 1 && std::strncmp(argv[1], "--ending=", 9) == 0) ending = std::atoi(argv[1] + 9);
