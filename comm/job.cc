@@ -11,7 +11,6 @@
 #include "comm/host_name.h"
 #include "comm/module.h"
 #include "comm/net/interface.h"
-#include "comm/net/secret.h"
 #include "comm/net/tls.h"
 #include "comm/start.h"
 #include "comm/transport_communicator.h"
@@ -87,35 +86,15 @@ std::string Job::start_rendezvous(const std::string& host, uint16_t port, Deadli
   return server_->address();
 }
 
-/// mpirun passes no address to its processes, but MPI itself can: rank 0 tells the others the address, and a
-/// secret if there is none. The first character is '+', or '-' before the error of rank 0.
 std::string Job::share_rendezvous(Deadline deadline) {
-  Module& mpi = load_module("mpi");
-  // What MPI passes on can be read on the network.
-  const bool secret_is_kept = tls_of_process() != nullptr && several_hosts(place_);
-  std::string text;
-  std::exception_ptr failure;
-  if (place_.rank == 0) try {
-      secret_ = secret_of_job();
-      MX_CHECK(!secret_is_kept || !secret_.empty(), InvalidArgument,
-               "[job] expected MX_SECRET_FILE to name a file with the secret, because with TLS (MX_TLS) MPI ",
-               "does not pass it on, got none");
-      if (secret_.empty()) secret_ = random_secret();
-      const std::string address =
-          start_rendezvous(several_hosts(place_) ? host_ : std::string("127.0.0.1"), 0, deadline);
-      text = "+" + address + "\n" + (secret_is_kept ? "" : secret_);
-    } catch (const std::exception& error) {
-      failure = std::current_exception();
-      text = std::string("-") + error.what();
-    }
-  text = mpi.share_from_first(place_, text);
-  if (failure) std::rethrow_exception(failure);
-  const size_t cut = text.find('\n');
-  MX_CHECK(!text.empty() && text[0] == '+' && cut != std::string::npos, CommunicationError,
-           "[job] expected the address of the rendezvous from rank 0, got its error: ",
-           text.empty() ? text : text.substr(1));
-  secret_ = text.substr(cut + 1);
-  return text.substr(1, cut - 1);
+  const bool several = several_hosts(place_), encrypted = tls_of_process() != nullptr;
+  SharedRendezvous shared =
+      share_over_mpi(load_module("mpi"), place_, several && encrypted, [&](const std::string& secret) {
+        secret_ = secret;
+        return start_rendezvous(several ? host_ : std::string("127.0.0.1"), 0, deadline);
+      });
+  secret_ = std::move(shared.secret);
+  return std::move(shared.address);
 }
 
 std::shared_ptr<Rendezvous> Job::rendezvous() {

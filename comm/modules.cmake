@@ -19,8 +19,8 @@ elseif(NOT MX_MPI STREQUAL "OFF")
   set(MPI_CXX_SKIP_MPICXX TRUE)
   find_package(MPI QUIET COMPONENTS CXX)
   if(MPI_CXX_FOUND)
-    mx_add_comm_module(mpi SOURCES mpi/mpi_communicator.cc mpi/mpi_group.cc mpi/mpi_module.cc mpi/mpi_notices.cc
-      mpi/mpi_thread.cc LIBRARIES MPI::MPI_CXX)
+    mx_add_comm_module(mpi SOURCES mpi/mpi_communicator.cc mpi/mpi_group.cc mpi/mpi_group_waits.cc mpi/mpi_module.cc
+      mpi/mpi_notices.cc mpi/mpi_thread.cc LIBRARIES MPI::MPI_CXX)
   elseif(MX_MPI STREQUAL "ON")
     message(FATAL_ERROR "MX_MPI=ON, but no MPI was found; install libopenmpi-dev or libmpich-dev")
   else()

@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <utility>
 
 #include "comm/hash.h"
 #include "comm/net/resolve.h"
@@ -92,6 +94,32 @@ Endpoint rendezvous_of_rank_zero(const Place& place, const Environment& environm
     host = first_node(*list);
   }
   return {host, port_of_job(place.job)};
+}
+
+// The text of rank 0 begins with '+', or with '-' before its error.
+SharedRendezvous share_over_mpi(Module& mpi, const Place& place, bool keeps_secret,
+                                const std::function<std::string(const std::string& secret)>& start) {
+  std::string text;
+  std::exception_ptr failure;
+  if (place.rank == 0) try {
+      std::string secret = secret_of_job();
+      MX_CHECK(!keeps_secret || !secret.empty(), InvalidArgument,
+               "[job] expected MX_SECRET_FILE to name a file with the secret, because with TLS (MX_TLS) MPI ",
+               "does not pass it on, got none");
+      if (secret.empty()) secret = random_secret();
+      const std::string address = start(secret);
+      text = "+" + address + "\n" + (keeps_secret ? "" : secret);
+    } catch (const std::exception& error) {
+      failure = std::current_exception();
+      text = std::string("-") + error.what();
+    }
+  text = mpi.share_from_first(place, text);
+  if (failure) std::rethrow_exception(failure);
+  const size_t cut = text.find('\n');
+  MX_CHECK(!text.empty() && text[0] == '+' && cut != std::string::npos, CommunicationError,
+           "[job] expected the address of the rendezvous from rank 0, got its error: ",
+           text.empty() ? text : text.substr(1));
+  return {text.substr(1, cut - 1), text.substr(cut + 1)};
 }
 
 std::string resolve(const std::string& host, Deadline deadline) {

@@ -1,5 +1,8 @@
 #include "comm/mpi/mpi_communicator.h"
 
+#include <condition_variable>
+#include <functional>
+#include <mutex>
 #include <utility>
 
 #include "comm/mpi/mpi_group.h"
@@ -8,7 +11,39 @@
 
 namespace mx::comm {
 
-MpiCommunicator::MpiCommunicator(int64_t timeout_ms) : thread_(MpiThread::get()), timeout_ms_(timeout_ms) {
+// The calls that have not ended. Shared with their callbacks, of which one may destroy the communicator.
+class MpiCommunicator::Calls {
+ public:
+  void begin() {
+    std::lock_guard lock(mutex_);
+    ++running_;
+  }
+  void end(std::function<void(std::exception_ptr)> done, std::exception_ptr error) {
+    ++callbacks_of_thread_;
+    if (done) done(std::move(error));
+    done = nullptr;  // may hold the last reference to the communicator
+    --callbacks_of_thread_;
+    std::lock_guard lock(mutex_);
+    if (--running_ == 0) ended_.notify_all();
+  }
+  // A callback cannot wait for its own end.
+  void wait_unless_in_callback() {
+    if (callbacks_of_thread_ > 0) return;
+    std::unique_lock lock(mutex_);
+    ended_.wait(lock, [this] { return running_ == 0; });
+  }
+
+ private:
+  static thread_local int callbacks_of_thread_;  // of all communicators
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  size_t running_ = 0;
+};
+
+thread_local int MpiCommunicator::Calls::callbacks_of_thread_ = 0;
+
+MpiCommunicator::MpiCommunicator(int64_t timeout_ms)
+    : thread_(MpiThread::get()), timeout_ms_(timeout_ms), calls_(std::make_shared<Calls>()) {
   // Shared, because the job goes on after its deadline, and this object does not exist then.
   const auto made = std::make_shared<std::shared_ptr<MpiGroup>>();
   thread_.run(
@@ -25,6 +60,7 @@ MpiCommunicator::~MpiCommunicator() {
   // Runs after the calls that are queued. All processes destroy their groups in the same order.
   thread_.add(
       {[group = group_] { group->leave(); }, [](std::exception_ptr) {}, timeout_ms_, "the end of a group"});
+  calls_->wait_unless_in_callback();
 }
 
 void MpiCommunicator::check_process(const char* op) const {
@@ -70,7 +106,7 @@ void MpiCommunicator::start(Request request) {
   check_request(request, rank(), size());
   const int64_t limit = request.options.timeout_ms > 0 ? request.options.timeout_ms : timeout_ms_;
   auto done = std::exchange(request.done, nullptr);
-  if (!done) done = [](std::exception_ptr) {};
+  calls_->begin();
   std::string what = describe(request);
   thread_.add({[&thread = thread_, group = group_, request = std::move(request)] {
                  try {
@@ -84,7 +120,10 @@ void MpiCommunicator::start(Request request) {
                    throw;
                  }
                },
-               std::move(done), limit, std::move(what)});
+               [calls = calls_, done = std::move(done)](std::exception_ptr error) mutable {
+                 calls->end(std::move(done), std::move(error));
+               },
+               limit, std::move(what)});
 }
 
 }  // namespace mx::comm

@@ -27,6 +27,7 @@ class MpiCommunicator final : public Communicator {
  public:
   /// Duplicates MPI_COMM_WORLD. A collective call.
   explicit MpiCommunicator(int64_t timeout_ms);
+  /// Waits for the calls, unless it runs in a callback.
   ~MpiCommunicator() override;
 
   const std::string& type() const override;
@@ -40,11 +41,14 @@ class MpiCommunicator final : public Communicator {
   std::shared_ptr<void> allocate(size_t bytes) override;
 
  private:
+  class Calls;
+
   void check_process(const char* op) const;
 
   const ProcessMark process_;
   MpiThread& thread_;
   const int64_t timeout_ms_;
+  const std::shared_ptr<Calls> calls_;
   std::shared_ptr<MpiGroup> group_;  // shared with jobs, which may outlive the communicator
 };
 

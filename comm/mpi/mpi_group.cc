@@ -8,6 +8,7 @@
 
 #include "comm/deadline.h"
 #include "comm/fold.h"
+#include "comm/mpi/mpi_heads.h"
 #include "comm/mpi/mpi_thread.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -15,42 +16,10 @@
 namespace mx::comm {
 namespace {
 
-// Messages are cut to pieces of this size, because MPI counts in int.
-constexpr size_t kPieceBytes = size_t{1} << 30;
-// Up to this size, values travel behind the head of a call, to all ranks.
-constexpr size_t kSmallBytes = 16 * 1024;
-// The same of the values of all ranks together, in calls that MPI can do by itself.
+// The values of all ranks together may have this size in calls that MPI can do by itself, if they travel
+// behind the heads.
 constexpr size_t kSmallTotalBytes = 64 * 1024;
-// A waiting rank looks for notices after so many tests of its messages, and then once in so many.
-constexpr unsigned kQuickTests = 256, kLookEvery = 16;
-// How long the answer to a rank that makes another call may take, and messages that cannot be cancelled.
-constexpr int64_t kAnswerMs = 100;
 
-enum Tag { kDataTag, kHeadTag, kPairTag };
-
-// What precedes the description of a call and its values.
-struct HeadStart {
-  uint32_t header = 0, values = 0;  // bytes
-  uint64_t met = 0;                 // collectives in which the rank has met the others, before this call
-};
-constexpr size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
-constexpr size_t kMostHeadBytes = sizeof(HeadStart) + sizeof(CallHeader) + kSmallBytes;
-static_assert(kMostHeadBytes % 16 == 0);
-
-HeadStart start_of(const char* head) {
-  HeadStart start;
-  std::memcpy(&start, head, sizeof start);
-  return start;
-}
-size_t values_offset(const HeadStart& start) { return sizeof start + aligned(start.header); }
-size_t head_bytes(const HeadStart& start) { return values_offset(start) + aligned(start.values); }
-
-// All groups that have not been left, by number. Their memory stays after a failure, because MPI may still
-// write to it.
-std::map<uint64_t, std::shared_ptr<MpiGroup>>& living_groups() {
-  static auto& groups = *new std::map<uint64_t, std::shared_ptr<MpiGroup>>;
-  return groups;
-}
 uint64_t groups_made = 0;  // equal in all processes, because they make groups in the same order
 
 // Returns the MPI type; MPI_DATATYPE_NULL for types that MPI cannot add as this library does. MPI has no half
@@ -78,6 +47,12 @@ MPI_Datatype mpi_type(Type type) {
 
 // --- the group ---
 
+// Their memory stays after a failure, because MPI may still write to it.
+std::map<uint64_t, std::shared_ptr<MpiGroup>>& MpiGroup::living() {
+  static auto& groups = *new std::map<uint64_t, std::shared_ptr<MpiGroup>>;
+  return groups;
+}
+
 MpiGroup::MpiGroup() : number_(++groups_made) {
   MpiNotices::get();  // collective
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_), "MPI_Comm_dup");
@@ -88,6 +63,7 @@ MpiGroup::MpiGroup() : number_(++groups_made) {
   pairs_.resize(ranks);
   met_pairs_.resize(ranks);
   notices_.resize(ranks);
+  seen_.resize(ranks);
   most_heads_bytes_ = std::max<size_t>(ranks, 2) * kMostHeadBytes;
   heads_.reset(new char[most_heads_bytes_]);
 
@@ -102,28 +78,29 @@ MpiGroup::MpiGroup() : number_(++groups_made) {
 
 std::shared_ptr<MpiGroup> MpiGroup::make() {
   const std::shared_ptr<MpiGroup> group(new MpiGroup);
-  living_groups().emplace(group->number_, group);
+  living().emplace(group->number_, group);
   return group;
 }
 
 void MpiGroup::leave() {
   if (mpi_finalised()) return;
   for (int r = 0; r < size_; ++r)
-    if (r != rank_) MpiNotices::get().send(r, {number_, met_, met_pairs_[static_cast<size_t>(r)], false, ""});
+    if (r != rank_)
+      MpiNotices::get().send(r, {number_, met_, met_pairs_[static_cast<size_t>(r)], MpiNotice::left, ""});
   MpiNotices::get().flush();
-  living_groups().erase(number_);
+  living().erase(number_);
   MPI_Comm_free(&comm_);
 }
 
 void MpiGroup::fail(const std::string& reason) noexcept try {
   static bool failed = false;
-  if (failed || living_groups().empty() || mpi_finalised()) return;
+  if (failed || living().empty() || mpi_finalised()) return;
   failed = true;
-  for (const auto& [number, group] : living_groups())
+  for (const auto& [number, group] : living())
     for (int r = 0; r < group->size_; ++r)
       if (r != group->rank_)
         MpiNotices::get().send(
-            r, {number, group->met_, group->met_pairs_[static_cast<size_t>(r)], true, reason});
+            r, {number, group->met_, group->met_pairs_[static_cast<size_t>(r)], MpiNotice::failed, reason});
   MpiNotices::get().flush();
 } catch (...) {  // the reason comes first
 }
@@ -231,122 +208,6 @@ std::string MpiGroup::name(int rank) const {
   return mx::detail::concat("rank ", rank, " on host ", hosts_[static_cast<size_t>(rank)]);
 }
 
-// --- waiting ---
-
-void MpiGroup::post_send(const void* data, size_t bytes, int peer, int tag) {
-  check_mpi(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, tag, comm_, &pending_.emplace_back()),
-            "MPI_Isend");
-}
-
-void MpiGroup::post_receive(void* data, size_t bytes, int peer, int tag) {
-  check_mpi(MPI_Irecv(data, static_cast<int>(std::min(bytes, kPieceBytes)), MPI_BYTE, peer, tag, comm_,
-                      &pending_.emplace_back()),
-            "MPI_Irecv");
-}
-
-// The buffers of a call belong to its caller again when it fails, so no message may use them after that.
-// Heads lie in the group, which stays: those of this rank may still tell the others which call it has made.
-void MpiGroup::wait(const Wait& what) {
-  try {
-    wait_for_pending(what);
-  } catch (...) {
-    drop_pending(what.moves);
-    throw;
-  }
-}
-
-void MpiGroup::drop_pending(bool cancel) noexcept {
-  if (cancel) {
-    for (MPI_Request& request : pending_)
-      if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
-    // MPI cannot cancel a message that is on its way, so it gets a moment to arrive.
-    const Deadline deadline = Deadline::after_ms(kAnswerMs);
-    for (int ended = 0; ended == 0 && !deadline.passed();)
-      if (MPI_Testall(static_cast<int>(pending_.size()), pending_.data(), &ended, MPI_STATUSES_IGNORE) !=
-          MPI_SUCCESS)
-        break;
-  }
-  for (MPI_Request& request : pending_)
-    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
-  pending_.clear();
-}
-
-void MpiGroup::wait_for_pending(const Wait& what) {
-  statuses_.resize(pending_.size());
-  for (unsigned tests = 1;; ++tests) {
-    int ended = 0;
-    check_mpi(MPI_Testall(static_cast<int>(pending_.size()), pending_.data(), &ended, statuses_.data()),
-              "MPI_Testall");
-    if (ended != 0) return;
-    if (tests > kQuickTests && tests % kLookEvery == 0) look_around(what);
-  }
-}
-
-void MpiGroup::look_around(const Wait& what) {
-  MpiThread::get().check_failure();
-  if (what.moves) return;  // all ranks are in the call
-  read_notices();
-  check_left(what);
-  if (what.peer < 0) check_pairs(what.request);
-}
-
-void MpiGroup::read_notices() {
-  MpiNotices::get().read([](int from, const MpiNotice& notice) {
-    const auto found = living_groups().find(notice.group);
-    if (found != living_groups().end()) found->second->notices_[static_cast<size_t>(from)] = notice;
-  });
-}
-
-// A rank that has met the others in this call may leave before they have noticed that.
-void MpiGroup::check_left(const Wait& what) const {
-  for (int r = 0; r < size_; ++r) {
-    const auto& notice = notices_[static_cast<size_t>(r)];
-    if (!notice || (what.peer >= 0 && r != what.peer)) continue;
-    if (what.peer >= 0 ? notice->pairs >= pairs_[static_cast<size_t>(r)]
-                       : notice->collectives >= collectives_)
-      continue;
-    throw PeerLost(mx::detail::concat("[", to_string(what.request.collective), "] ", name(r),
-                                      notice->failed ? " failed: " + notice->text + "," : " left the group",
-                                      " during ", describe(what.request)));
-  }
-}
-
-// A rank that has sent the head of a message waits for the answer of this one. If that rank has not come to
-// the collective in which this one waits, neither would end. If it has met all others there, it is ahead:
-// this rank still waits for a head that a third one passes on. Then the message belongs to a later call of
-// this rank.
-void MpiGroup::check_pairs(const Request& request) {
-  int there = 0;
-  MPI_Status status;
-  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, kPairTag, comm_, &there, &status), "MPI_Iprobe");
-  if (there == 0) return;
-  const int peer = status.MPI_SOURCE;
-  std::vector<char> bytes(kMostHeadBytes);
-  check_mpi(MPI_Recv(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, peer, kPairTag, comm_, &status),
-            "MPI_Recv");
-  if (start_of(bytes.data()).met >= collectives_) {
-    int got = 0;
-    check_mpi(MPI_Get_count(&status, MPI_BYTE, &got), "MPI_Get_count");
-    bytes.resize(static_cast<size_t>(got));
-    early_heads_[peer] = std::move(bytes);
-    return;
-  }
-  CallHeader theirs;
-  std::memcpy(&theirs, bytes.data() + sizeof(HeadStart),
-              std::min<size_t>(start_of(bytes.data()).header, sizeof theirs));
-  MPI_Request answer = MPI_REQUEST_NULL;
-  const HeadStart mine = start_of(heads_.get());
-  check_mpi(
-      MPI_Isend(heads_.get(), static_cast<int>(head_bytes(mine)), MPI_BYTE, peer, kPairTag, comm_, &answer),
-      "MPI_Isend");
-  const Deadline deadline = Deadline::after_ms(kAnswerMs);
-  for (int sent = 0; sent == 0 && !deadline.passed();)
-    check_mpi(MPI_Test(&answer, &sent, MPI_STATUS_IGNORE), "MPI_Test");
-  // The answer says more than the notice of failure that follows it, so the rank waits for the answer.
-  met_pairs_[static_cast<size_t>(peer)] = ++pairs_[static_cast<size_t>(peer)];
-  compare(request, theirs, peer);
-}
-
 // --- calls ---
 
 void MpiGroup::execute(const Request& request) {
@@ -426,8 +287,14 @@ void MpiGroup::reduce_scatter(const Request& request, void* out) {
   fold_ranks(out, values.data(), size_, mine.count, request.type, request.options.reduction);
 }
 
+// The own slice may lie anywhere in `out`, where the other slices will be received, so it moves to its place
+// first.
 void MpiGroup::gather(const Request& request, const void* in) {
-  exchange(request, parts_of_gather(request, rank_, size_, in, request.out));
+  const size_t width = size_of(request.type);
+  const Slice mine = slice_of(request.count, size_, rank_);
+  char* const place = offset_by(request.out, mine.begin * width);
+  if (in != place && mine.count > 0) std::memmove(place, in, mine.count * width);
+  exchange(request, parts_of_gather(request, rank_, size_, place, request.out));
 }
 
 void MpiGroup::allgather(const Request& request) {

@@ -6,7 +6,7 @@
 // understand each other, messages may have different lengths, and a rank can look for other things while it
 // waits:
 //
-//   - the reason for which its call has been aborted, such as a missed deadline,
+//   - the reason for which its call has been aborted, and the deadline,
 //   - notices of ranks that have left the group or have failed (mpi_notices.h),
 //   - the head of a send or receive of a rank that waits for this one, while this one is in a collective.
 //
@@ -47,7 +47,7 @@ class MpiGroup {
   static void fail(const std::string& reason) noexcept;
 
   /// Runs one call. Throws ProtocolError if the ranks make different calls, PeerLost if one has left or
-  /// failed, and the reason for which MpiThread was aborted.
+  /// failed, Timeout, and the reason for which MpiThread was aborted.
   void execute(const Request& request);
 
  private:
@@ -59,6 +59,8 @@ class MpiGroup {
   };
 
   MpiGroup();
+  // All groups that have not been left, by number.
+  static std::map<uint64_t, std::shared_ptr<MpiGroup>>& living();
   // Exchanges the heads of a collective and compares them. The own one takes `value_bytes` of the input
   // along.
   void meet(const Request& request, size_t value_bytes);
@@ -83,6 +85,9 @@ class MpiGroup {
   void drop_pending(bool cancel) noexcept;
   void look_around(const Wait& what);
   void read_notices();
+  void take_notice(int from, const MpiNotice& notice);
+  // Throws Timeout, which names the ranks that have not come to the call.
+  [[noreturn]] void throw_timeout(const Wait& what);
   void check_left(const Wait& what) const;
   // Answers ranks that wait for a send or receive of this one before they take part in the running
   // collective.
@@ -109,7 +114,8 @@ class MpiGroup {
   std::vector<uint64_t> pairs_;  // the same of messages, by rank
   std::vector<uint64_t> met_pairs_;
   std::map<int, std::vector<char>> early_heads_;   // of messages from a rank that is ahead of this one
-  std::vector<std::optional<MpiNotice>> notices_;  // by rank
+  std::vector<std::optional<MpiNotice>> notices_;  // by rank: that it has left or failed
+  std::vector<uint64_t> seen_;                     // by rank: the collective in which it has said to be
   std::unique_ptr<char[]> heads_;                  // the own one, then those of the next ranks
   size_t heads_bytes_ = 0, most_heads_bytes_ = 0;
   std::vector<size_t> places_;  // of the heads

@@ -16,7 +16,7 @@ constexpr int64_t kFlushMs = 20;
 }  // namespace
 
 struct MpiNotices::Message {
-  uint64_t group, collectives, pairs, failed;
+  uint64_t group, collectives, pairs, kind;
   char text[kLongestText + 1];
 };
 
@@ -32,7 +32,7 @@ MpiNotices& MpiNotices::get() {
 }
 
 void MpiNotices::send(int to, const MpiNotice& notice) {
-  Message message{notice.group, notice.collectives, notice.pairs, notice.failed, {}};
+  Message message{notice.group, notice.collectives, notice.pairs, notice.kind, {}};
   std::memcpy(message.text, notice.text.data(), std::min(notice.text.size(), kLongestText));
   Sending& sending = sending_.emplace_back();
   sending.bytes.assign(reinterpret_cast<const char*>(&message), sizeof message);
@@ -62,8 +62,8 @@ void MpiNotices::read(const std::function<void(int from, const MpiNotice& notice
     check_mpi(MPI_Recv(&message, sizeof message, MPI_BYTE, status.MPI_SOURCE, 0, comm_, MPI_STATUS_IGNORE),
               "MPI_Recv");
     message.text[kLongestText] = 0;
-    take(status.MPI_SOURCE,
-         {message.group, message.collectives, message.pairs, message.failed != 0, message.text});
+    take(status.MPI_SOURCE, {message.group, message.collectives, message.pairs,
+                             static_cast<MpiNotice::Kind>(message.kind), message.text});
   }
 }
 

@@ -1,5 +1,5 @@
-// Notices: short messages with which a process tells the others that it takes no further part in a group.
-// Internal to the module.
+// Notices: short messages with which a process tells the others that it takes no further part in a group, or
+// asks, at its deadline, which of them have come to the call. Internal to the module.
 //
 // They travel on a communicator of their own, which is never freed. On the communicator of a group, a notice
 // that nobody reads could show up in a later group that gets the same number within MPI.
@@ -17,10 +17,16 @@
 namespace mx::comm {
 
 struct MpiNotice {
+  enum Kind : uint64_t {
+    left,      ///< the sender has destroyed its group
+    failed,    ///< `text` says why
+    asks,      ///< whether the receiver is in this collective, or beyond it
+    is_there,  ///< the answer, only if it is
+  };
   uint64_t group = 0;        ///< its number, equal in all processes
   uint64_t collectives = 0;  ///< in how many the sender has taken part
   uint64_t pairs = 0;        ///< the same of its messages with the one that reads this
-  bool failed = false;       ///< `text` says why; otherwise the sender has destroyed its group
+  Kind kind = left;
   std::string text;
 };
 

@@ -19,6 +19,8 @@ namespace {
 
 // How long a job that looks for failures may take to end after one.
 constexpr int64_t kEndsWithinMs = 1000;
+// How long a job that looks at its deadline may take to find out which processes have not come.
+constexpr std::chrono::milliseconds kLooksWithin{1500};
 
 }  // namespace
 
@@ -200,7 +202,7 @@ void MpiThread::watch() {
       changed_.wait(lock);
       continue;
     }
-    if (!failure_ && running_ && current_.deadline.passed()) {
+    if (!failure_ && running_ && Deadline(current_.deadline.at() + kLooksWithin).passed()) {
       auto reason =
           std::make_exception_ptr(Timeout(mx::detail::concat("[mpi] ", current_.what,
                                                              " did not end in time; another process is "

@@ -5,6 +5,9 @@
 //
 // The time of a job begins when the thread begins with it, not when it is queued.
 //
+// A job that waits looks at its deadline itself, because it knows what it waits for. One that is blocked in
+// MPI cannot; the class aborts it a little after its deadline.
+//
 // When a job misses its deadline, or a group is aborted, the queued jobs are reported as failed at once. From
 // then on every call of every group fails, and the process ends without finalising MPI. A job that waits
 // calls check_failure() now and then, so that it ends. It is reported as failed when it has ended, because
@@ -56,6 +59,8 @@ class MpiThread {
   void check_failure() const {
     if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(failure());
   }
+  /// Returns whether the running job has missed its deadline. Only for that job, on this thread.
+  bool job_is_late() const { return current_.deadline.passed(); }
   /// Sets a function that the thread calls with the text of the reason, once after abort(). Before that, the
   /// running job ends.
   void on_failure(std::function<void(const std::string& reason)> function);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "engine/base/cgroup.h"
 
@@ -17,6 +18,7 @@ namespace {
 struct PinnedHook {
   std::mutex mutex;
   PinnedHostMemory memory;
+  std::vector<HostMemory*> users;  // all that exist
 };
 
 PinnedHook& hook() {
@@ -61,7 +63,30 @@ void set_pinned_host_memory(PinnedHostMemory memory) {
   hook().memory = memory;
 }
 
-HostMemory::HostMemory() : limit_(host_bytes()) {}
+void lock_host_memory() {
+  std::lock_guard lock(hook().mutex);
+  if (hook().memory.lock == nullptr) return;
+  for (HostMemory* const user : hook().users) user->lock_segments(hook().memory);
+}
+
+HostMemory::HostMemory() : limit_(host_bytes()) {
+  std::lock_guard lock(hook().mutex);
+  hook().users.push_back(this);
+}
+
+HostMemory::~HostMemory() {
+  std::lock_guard lock(hook().mutex);
+  std::erase(hook().users, this);
+}
+
+void HostMemory::lock_segments(const PinnedHostMemory& pinned) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [segment, bytes] : pageable_) {
+    if (bytes > kLongestLocked || locked_.contains(segment) || !pinned.lock(segment, bytes)) continue;
+    locked_.emplace(segment, pinned.unlock);
+    any_pinned_.store(true, std::memory_order_relaxed);
+  }
+}
 
 void* HostMemory::reserve(size_t bytes) {
   if (reserved_.fetch_add(bytes, std::memory_order_relaxed) + bytes > limit_) {
@@ -77,20 +102,32 @@ void* HostMemory::reserve(size_t bytes) {
     }
   }
   void* segment = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (segment != MAP_FAILED) return segment;
+  if (segment != MAP_FAILED) {
+    std::lock_guard lock(mutex_);
+    pageable_.emplace(segment, bytes);
+    return segment;
+  }
   reserved_.fetch_sub(bytes, std::memory_order_relaxed);
   return nullptr;
 }
 
 void HostMemory::release(void* segment, size_t bytes) noexcept {
   void (*free_pinned)(void*) = nullptr;
+  void (*unlock)(void*) = nullptr;
   {
     std::lock_guard lock(mutex_);
-    if (const auto it = pinned_.find(segment); it != pinned_.end()) {
-      free_pinned = it->second;
-      pinned_.erase(it);
-    }
+    const auto take = [segment](auto& functions) -> void (*)(void*) {
+      const auto it = functions.find(segment);
+      if (it == functions.end()) return nullptr;
+      const auto function = it->second;
+      functions.erase(it);
+      return function;
+    };
+    free_pinned = take(pinned_);
+    unlock = take(locked_);
+    pageable_.erase(segment);
   }
+  if (unlock != nullptr) unlock(segment);
   if (free_pinned != nullptr) {
     free_pinned(segment);
   } else {

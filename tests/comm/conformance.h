@@ -1,6 +1,7 @@
 // The conformance suite of communicators: what every implementation must do, whatever carries its bytes.
 //
-// Each rank is a thread. A test program adds the files conformance*.cc to its sources and names its groups:
+// Each rank is a thread, or each is a process (rank_processes.h). A test program links the suite and names
+// its groups:
 //
 //   namespace mx::comm {
 //   std::vector<std::shared_ptr<Communicator>> make_shm_group(int ranks) { ... }
@@ -8,11 +9,13 @@
 //                            conformance_name);
 //   }
 //
-//   mx_add_test(comm_shm_test
-//     SOURCES conformance.cc conformance_ends.cc conformance_failures.cc shm/conformance_test.cc
-//     DEPS mx::comm)
+//   mx_add_test(comm_shm_test SOURCES shm/conformance_test.cc DEPS mx::comm mx_comm_conformance)
 //
 // The name of the variable parts is the test's: "Shm/Conformance.AllreduceIsTheSerialFold/shm".
+//
+// Tests are written for both kinds of ranks: a group has one element for each rank, which is null if the rank
+// is in another process. A test makes groups of the sizes that sizes() returns, and asks ends() before it
+// does anything that makes a group unusable.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,9 +32,11 @@
 
 namespace mx::comm {
 
-/// Makes a group; element r is rank r. The default time limit of its calls should be at least 20 s, because
-/// machines that run the tests are busy.
-using GroupFactory = std::function<std::vector<std::shared_ptr<Communicator>>(int ranks)>;
+/// Element r is rank r; null if that rank is in another process.
+using RankGroup = std::vector<std::shared_ptr<Communicator>>;
+/// Makes a group. The default time limit of its calls should be at least 20 s, because machines that run the
+/// tests are busy.
+using GroupFactory = std::function<RankGroup(int ranks)>;
 
 struct ConformanceCase {
   std::string name;  ///< letters, digits and underscores
@@ -52,12 +57,14 @@ inline std::ostream& operator<<(std::ostream& out, const ConformanceCase& c) { r
 /// For INSTANTIATE_TEST_SUITE_P.
 std::string conformance_name(const ::testing::TestParamInfo<ConformanceCase>& info);
 
-/// Runs f(rank, communicator) on one thread per rank and returns what each has thrown, or null.
-std::vector<std::exception_ptr> run_ranks(const std::vector<std::shared_ptr<Communicator>>& group,
+/// Runs f(rank, communicator) on one thread per rank of this process, and returns what each has thrown, or
+/// null. Returns when all ranks have ended, also those of other processes.
+std::vector<std::exception_ptr> run_ranks(const RankGroup& group,
                                           const std::function<void(int rank, Communicator& group)>& f);
 /// The same, and fails the test if a rank throws.
-void expect_ranks(const std::vector<std::shared_ptr<Communicator>>& group,
-                  const std::function<void(int rank, Communicator& group)>& f);
+void expect_ranks(const RankGroup& group, const std::function<void(int rank, Communicator& group)>& f);
+/// Returns a rank of the group that is in this process.
+Communicator& any_rank(const RankGroup& group);
 /// Returns the text of an error, or "" for null.
 std::string error_text(const std::exception_ptr& error);
 template <class E>
@@ -78,6 +85,23 @@ std::vector<unsigned char> test_data(Type type, size_t count, int rank, uint64_t
 std::vector<unsigned char> serial_fold(const std::vector<std::vector<unsigned char>>& rows, Type type,
                                        Reduction reduction = Reduction::sum);
 
-class Conformance : public ::testing::TestWithParam<ConformanceCase> {};
+class Conformance : public ::testing::TestWithParam<ConformanceCase> {
+ public:
+  /// The sizes of groups that this program can make, among those that the test wants.
+  std::vector<int> sizes(const std::vector<int>& wanted);
+  /// All that the case has, from 1 on.
+  std::vector<int> sizes();
+  /// Returns whether to run a part of a test that makes a group of this size unusable. Such a part is always
+  /// run if the ranks are threads. If they are processes, a process runs at most one of them, because
+  /// communicators such as "mpi" cannot be used in a process after a failure.
+  bool ends(int ranks);
+  RankGroup make(int ranks);
+
+ protected:
+  void TearDown() override;
+
+ private:
+  bool made_ = false;
+};
 
 }  // namespace mx::comm

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/rank_processes.h"
 
 namespace mx::comm {
 namespace {
@@ -94,12 +95,15 @@ TEST_P(Conformance, EveryCallbackRunsOnceHoweverTheGroupEnds) {
     }
     std::vector<std::vector<EndingCall>> calls;
     for (int r = 0; r < ranks; ++r) calls.emplace_back(kCallsToEnd);
-    auto group = GetParam().make(ranks);
+    if (!ends(ranks)) continue;
+    auto group = make(ranks);
     std::vector<std::thread> threads;
     for (size_t r = 0; r < group.size(); ++r)
-      threads.emplace_back(run_ending_rank, std::move(group[r]), seed, ranks, plans[r], std::ref(calls[r]));
+      if (group[r] != nullptr)
+        threads.emplace_back(run_ending_rank, std::move(group[r]), seed, ranks, plans[r], std::ref(calls[r]));
     group.clear();
     for (std::thread& thread : threads) thread.join();
+    meet_processes();
     for (const auto& row : calls)
       for (const EndingCall& call : row) {
         ASSERT_EQ(call.callbacks.load(), call.started ? 1 : 0) << "seed " << seed;

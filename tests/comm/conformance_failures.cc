@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/rank_processes.h"
 #include "tests/support/forking.h"
 
 namespace mx::comm {
@@ -76,8 +77,8 @@ CallOptions named(const std::string& what, int64_t timeout_ms = 0) {
 }  // namespace
 
 TEST_P(Conformance, ManyCallsInARow) {
-  for (const int ranks : {2, 3, 4}) {
-    const auto group = GetParam().make(ranks);
+  for (const int ranks : sizes({2, 3, 4})) {
+    const auto group = make(ranks);
     expect_ranks(group, [&](int rank, Communicator& member) {
       for (int i = 0; i < 300; ++i) {
         const size_t count = static_cast<size_t>(i % 7 == 0 ? 3000 : i % 5);
@@ -90,9 +91,9 @@ TEST_P(Conformance, ManyCallsInARow) {
 }
 
 TEST_P(Conformance, MixedCallsInARow) {
-  for (const int ranks : {2, 5}) {
+  for (const int ranks : sizes({2, 5})) {
     if (ranks > GetParam().most_ranks) continue;
-    const auto group = GetParam().make(ranks);
+    const auto group = make(ranks);
     expect_ranks(group, [&](int rank, Communicator& member) {
       const size_t n = static_cast<size_t>(ranks);
       for (int i = 0; i < 30; ++i) {
@@ -118,7 +119,8 @@ TEST_P(Conformance, MixedCallsInARow) {
 }
 
 TEST_P(Conformance, AsynchronousCallsRunInOrder) {
-  const auto group = GetParam().make(3);
+  if (sizes({3}).empty()) return;
+  const auto group = make(3);
   constexpr size_t kCalls = 100;
   expect_ranks(group, [&](int rank, Communicator& member) {
     std::vector<std::vector<float>> buffers(kCalls);
@@ -144,11 +146,12 @@ TEST_P(Conformance, AsynchronousCallsRunInOrder) {
 
 TEST_P(Conformance, SeveralThreadsMayCall) {
   // With equal calls, it does not matter which thread's call comes first on which rank.
-  const auto group = GetParam().make(2);
+  if (sizes({2}).empty()) return;
+  const auto group = make(2);
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};
   for (const auto& member : group)
-    for (int t = 0; t < 3; ++t)
+    for (int t = 0; t < (member ? 3 : 0); ++t)
       threads.emplace_back([&, t] {
         for (int i = 0; i < 100; ++i) {
           float value = 1;
@@ -167,7 +170,8 @@ TEST_P(Conformance, SeveralThreadsMayCall) {
 }
 
 TEST_P(Conformance, WrongRequestsThrowAndHarmNothing) {
-  const auto group = GetParam().make(2);
+  if (sizes({2}).empty()) return;
+  const auto group = make(2);
   expect_ranks(group, [&](int rank, Communicator& member) {
     float value = 1;
     EXPECT_THROW(member.broadcast(&value, &value, 1, Type::f32, 2), InvalidArgument);
@@ -195,12 +199,14 @@ TEST_P(Conformance, WrongRequestsThrowAndHarmNothing) {
 }
 
 // Every rank makes the call of its number; rank 1 makes another one than the others.
-void expect_mismatch(const ConformanceCase& c, int ranks, const std::string& first, const std::string& second,
+void expect_mismatch(Conformance& test, int ranks, const std::string& first, const std::string& second,
                      const std::function<void(Communicator&, bool other)>& call) {
-  if (!c.compares_calls) GTEST_SKIP() << "this communicator does not compare calls";
-  const auto group = c.make(ranks);
+  if (!test.GetParam().compares_calls) GTEST_SKIP() << "this communicator does not compare calls";
+  if (!test.ends(ranks)) return;
+  const auto group = test.make(ranks);
   const auto errors = run_ranks(group, [&](int rank, Communicator& member) { call(member, rank == 1); });
   for (size_t r = 0; r < errors.size(); ++r) {
+    if (group[r] == nullptr) continue;
     const std::string text = error_text(errors[r]);
     EXPECT_TRUE(is_error<ProtocolError>(errors[r])) << "rank " << r << ": " << text;
     EXPECT_NE(text.find(first), std::string::npos) << text;
@@ -213,7 +219,7 @@ void expect_mismatch(const ConformanceCase& c, int ranks, const std::string& fir
 TEST_P(Conformance, MismatchedCountsAreFoundBeforeDataMoves) {
   for (const int ranks : {2, 4})
     for (const size_t count : {size_t{10}, size_t{100'000}})
-      expect_mismatch(GetParam(), ranks, std::to_string(count) + " x f32 'w'",
+      expect_mismatch(*this, ranks, std::to_string(count) + " x f32 'w'",
                       std::to_string(count + 1) + " x f32 'w'", [&](Communicator& member, bool other) {
                         std::vector<float> in(count + 1, 1.f), out(count + 1, -7.f);
                         try {
@@ -227,14 +233,14 @@ TEST_P(Conformance, MismatchedCountsAreFoundBeforeDataMoves) {
 }
 
 TEST_P(Conformance, MismatchedTypesAreFound) {
-  expect_mismatch(GetParam(), 3, "10 x f32", "10 x i32", [&](Communicator& member, bool other) {
+  expect_mismatch(*this, 3, "10 x f32", "10 x i32", [&](Communicator& member, bool other) {
     std::vector<float> values(10);
     member.allreduce(values.data(), values.data(), 10, other ? Type::i32 : Type::f32);
   });
 }
 
 TEST_P(Conformance, MismatchedNamesAreFound) {
-  expect_mismatch(GetParam(), 3, "'fc1.weight'", "'fc1.bias'", [&](Communicator& member, bool other) {
+  expect_mismatch(*this, 3, "'fc1.weight'", "'fc1.bias'", [&](Communicator& member, bool other) {
     std::vector<float> values(10);
     member.allreduce(values.data(), values.data(), 10, Type::f32, named(other ? "fc1.bias" : "fc1.weight"));
   });
@@ -243,14 +249,14 @@ TEST_P(Conformance, MismatchedNamesAreFound) {
 TEST_P(Conformance, MismatchedCollectivesAreFound) {
   for (const int ranks : {2, 5}) {
     if (ranks > GetParam().most_ranks) continue;
-    expect_mismatch(GetParam(), ranks, "allreduce", "barrier", [&](Communicator& member, bool other) {
+    expect_mismatch(*this, ranks, "allreduce", "barrier", [&](Communicator& member, bool other) {
       std::vector<float> values(10);
       if (other)
         member.barrier();
       else
         member.allreduce(values.data(), values.data(), 10, Type::f32);
     });
-    expect_mismatch(GetParam(), ranks, "barrier", "all_to_all", [&](Communicator& member, bool other) {
+    expect_mismatch(*this, ranks, "barrier", "all_to_all", [&](Communicator& member, bool other) {
       std::vector<float> values(10);
       if (other)
         member.all_to_all(values.data(), values.data(), 1, Type::f32);
@@ -261,7 +267,7 @@ TEST_P(Conformance, MismatchedCollectivesAreFound) {
 }
 
 TEST_P(Conformance, MismatchedRootsAreFound) {
-  expect_mismatch(GetParam(), 2, "from rank 0", "from rank 1", [&](Communicator& member, bool other) {
+  expect_mismatch(*this, 2, "from rank 0", "from rank 1", [&](Communicator& member, bool other) {
     float value = 1;
     member.broadcast(&value, &value, 1, Type::f32, other ? 1 : 0);
   });
@@ -269,8 +275,8 @@ TEST_P(Conformance, MismatchedRootsAreFound) {
 
 TEST_P(Conformance, MismatchedSendAndReceiveAreFound) {
   for (const size_t count : {size_t{10}, size_t{100'000}})
-    expect_mismatch(GetParam(), 2, "send of " + std::to_string(count),
-                    "receive of " + std::to_string(count + 2), [&](Communicator& member, bool other) {
+    expect_mismatch(*this, 2, "send of " + std::to_string(count), "receive of " + std::to_string(count + 2),
+                    [&](Communicator& member, bool other) {
                       std::vector<float> values(count + 2);
                       if (other)
                         member.receive(values.data(), count + 2, Type::f32, 0);
@@ -284,7 +290,7 @@ TEST_P(Conformance, AMessageAndACollectiveAreAMismatch) {
     const auto wait_if = [](bool second) {
       if (second) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     };
-    expect_mismatch(GetParam(), 2, "send of 10", "barrier", [&](Communicator& member, bool other) {
+    expect_mismatch(*this, 2, "send of 10", "barrier", [&](Communicator& member, bool other) {
       std::vector<float> values(10);
       wait_if(other == message_first);
       if (other)
@@ -292,7 +298,7 @@ TEST_P(Conformance, AMessageAndACollectiveAreAMismatch) {
       else
         member.send(values.data(), 10, Type::f32, 1);
     });
-    expect_mismatch(GetParam(), 2, "receive of 10", "allreduce of 5", [&](Communicator& member, bool other) {
+    expect_mismatch(*this, 2, "receive of 10", "allreduce of 5", [&](Communicator& member, bool other) {
       std::vector<float> values(10);
       wait_if(other == message_first);
       if (other)
@@ -305,7 +311,8 @@ TEST_P(Conformance, AMessageAndACollectiveAreAMismatch) {
 
 TEST_P(Conformance, AMismatchOfTwoRanksEndsTheCallsOfTheOthers) {
   if (!GetParam().compares_calls || !GetParam().notices_peers) GTEST_SKIP();
-  const auto group = GetParam().make(3);
+  if (!ends(3)) return;
+  const auto group = make(3);
   const auto errors = run_ranks(group, [](int rank, Communicator& member) {
     std::vector<float> values(10);
     if (rank == 0)
@@ -313,18 +320,21 @@ TEST_P(Conformance, AMismatchOfTwoRanksEndsTheCallsOfTheOthers) {
     else
       member.barrier();
   });
-  for (const auto& error : errors)
-    EXPECT_TRUE(is_error<ProtocolError>(error) || is_error<PeerLost>(error)) << error_text(error);
+  for (size_t r = 0; r < errors.size(); ++r)
+    EXPECT_TRUE(group[r] == nullptr || is_error<ProtocolError>(errors[r]) || is_error<PeerLost>(errors[r]))
+        << "rank " << r << ": " << error_text(errors[r]);
 }
 
 TEST_P(Conformance, DeadlineNamesTheMissingRanksAndTheCall) {
   for (const size_t count : {size_t{4}, size_t{100'000}}) {
-    const auto group = GetParam().make(3);
+    if (!ends(3)) continue;
+    const auto group = make(3);
     std::vector<float> values(count);
-    const auto error = call_error([&] {
-      group[0]->allreduce(values.data(), values.data(), count, Type::f32,
-                          named("fc1.weight", kShortTimeoutMs));
-    });
+    const auto error = run_ranks(group, [&](int rank, Communicator& member) {
+      if (rank > 0) return;
+      member.allreduce(values.data(), values.data(), count, Type::f32, named("fc1.weight", kShortTimeoutMs));
+    })[0];
+    if (group[0] == nullptr) continue;
     const std::string text = error_text(error);
     EXPECT_TRUE(is_error<Timeout>(error)) << text;
     EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
@@ -337,65 +347,76 @@ TEST_P(Conformance, DeadlineNamesTheMissingRanksAndTheCall) {
 }
 
 TEST_P(Conformance, DeadlineNamesOnlyTheMissingRanks) {
-  const auto group = GetParam().make(4);
+  if (!ends(4)) return;
+  const auto group = make(4);
   // Rank 2 does not come.
   std::vector<std::exception_ptr> errors = run_ranks(group, [&](int rank, Communicator& member) {
     std::vector<float> values(16);
     if (rank != 2) member.allreduce(values.data(), values.data(), 16, Type::f32, named("w", 1000));
   });
   for (const size_t r : {size_t{0}, size_t{1}, size_t{3}}) {
+    if (group[r] == nullptr) continue;
     const std::string text = error_text(errors[r]);
     EXPECT_TRUE(is_error<Timeout>(errors[r]) || is_error<PeerLost>(errors[r])) << text;
     if (is_error<Timeout>(errors[r])) {
       EXPECT_NE(text.find("rank 2"), std::string::npos) << text;
+      for (const size_t other : {size_t{0}, size_t{1}, size_t{3}})
+        EXPECT_TRUE(other == r || text.find("rank " + std::to_string(other)) == std::string::npos) << text;
     }
   }
 }
 
 TEST_P(Conformance, AbortEndsTheRunningCallAndLaterOnes) {
-  const auto group = GetParam().make(2);
   for (const bool asynchronous : {false, true}) {
-    Communicator& member = *group[asynchronous ? 1 : 0];
-    std::vector<float> values(100'000);
-    Callbacks callbacks;
-    std::exception_ptr error;
-    std::thread caller;
-    if (asynchronous)
-      for (int i = 0; i < 3; ++i)
-        member.start(allreduce_request(values.data(), values.data(), values.size(), callbacks.expect()));
-    else
-      caller = std::thread([&] {
-        error = call_error([&] { member.allreduce(values.data(), values.data(), values.size(), Type::f32); });
-      });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // most likely, the call blocks by now
-    const auto reason = std::make_exception_ptr(Cancelled("the test says so"));
-    member.abort(reason);
-    member.abort(std::make_exception_ptr(Cancelled("too late")));
-    if (asynchronous) {
-      for (const auto& e : callbacks.wait()) EXPECT_EQ(e, reason) << error_text(e);
-    } else {
-      caller.join();
-      EXPECT_EQ(error, reason) << error_text(error);
-    }
-    EXPECT_EQ(member.failure(), reason);
-    EXPECT_EQ(call_error([&] { member.barrier(); }), reason);
-    member.start(allreduce_request(values.data(), values.data(), 1, callbacks.expect()));
-    EXPECT_EQ(callbacks.wait().back(), reason);
+    if (!ends(2)) continue;
+    const auto group = make(2);
+    run_ranks(group, [&](int rank, Communicator& member) {
+      if (rank != (asynchronous ? 1 : 0)) return;  // makes no call
+      std::vector<float> values(100'000);
+      Callbacks callbacks;
+      std::exception_ptr error;
+      std::thread caller;
+      if (asynchronous)
+        for (int i = 0; i < 3; ++i)
+          member.start(allreduce_request(values.data(), values.data(), values.size(), callbacks.expect()));
+      else
+        caller = std::thread([&] {
+          error =
+              call_error([&] { member.allreduce(values.data(), values.data(), values.size(), Type::f32); });
+        });
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // most likely, the call blocks by now
+      const auto reason = std::make_exception_ptr(Cancelled("the test says so"));
+      member.abort(reason);
+      member.abort(std::make_exception_ptr(Cancelled("too late")));
+      if (asynchronous) {
+        for (const auto& e : callbacks.wait()) EXPECT_EQ(e, reason) << error_text(e);
+      } else {
+        caller.join();
+        EXPECT_EQ(error, reason) << error_text(error);
+      }
+      EXPECT_EQ(member.failure(), reason);
+      EXPECT_EQ(call_error([&] { member.barrier(); }), reason);
+      member.start(allreduce_request(values.data(), values.data(), 1, callbacks.expect()));
+      EXPECT_EQ(callbacks.wait().back(), reason);
+    });
   }
 }
 
 TEST_P(Conformance, AbortWithoutAReasonIsRefused) {
-  const auto group = GetParam().make(2);
-  EXPECT_THROW(group[0]->abort(nullptr), InvalidArgument);
+  if (sizes({2}).empty()) return;
+  const auto group = make(2);
+  EXPECT_THROW(any_rank(group).abort(nullptr), InvalidArgument);
   expect_ranks(group, [](int, Communicator& member) { member.barrier(); });
 }
 
 TEST_P(Conformance, AForkedChildCanOnlyDestroyItsCopy) {
-  auto group = GetParam().make(2);
+  if (sizes({2}).empty()) return;
+  auto group = make(2);
   Callbacks callbacks;  // each rank has a thread, which the child lacks
   std::vector<float> values(2, 1.f);
   for (size_t r = 0; r < 2; ++r)
-    group[r]->start(allreduce_request(&values[r], &values[r], 1, callbacks.expect()));
+    if (group[r] != nullptr)
+      group[r]->start(allreduce_request(&values[r], &values[r], 1, callbacks.expect()));
   for (const auto& error : callbacks.wait()) EXPECT_EQ(error, nullptr) << error_text(error);
   const std::string end = test::run_in_child([&] {
     int wrong = 0;
@@ -408,7 +429,8 @@ TEST_P(Conformance, AForkedChildCanOnlyDestroyItsCopy) {
     };
     for (size_t i = 0; i < std::size(calls); ++i)
       for (const auto& member : group)
-        if (!is_error<InvalidState>(call_error([&] { calls[i](*member); }))) wrong |= 1 << i;
+        if (member != nullptr && !is_error<InvalidState>(call_error([&] { calls[i](*member); })))
+          wrong |= 1 << i;
     group.clear();
     return wrong;
   });
@@ -423,7 +445,8 @@ TEST_P(Conformance, AForkedChildCanOnlyDestroyItsCopy) {
 }
 
 TEST_P(Conformance, TooMuchMemoryIsAnErrorThatHarmsNothing) {
-  const auto group = GetParam().make(2);
+  if (sizes({2}).empty()) return;
+  const auto group = make(2);
   expect_ranks(group, [](int, Communicator& member) {
     for (const size_t bytes : {size_t{1} << 62, ~size_t{0}})
       EXPECT_THROW(member.allocate(bytes), OutOfMemory);
@@ -433,46 +456,56 @@ TEST_P(Conformance, TooMuchMemoryIsAnErrorThatHarmsNothing) {
 }
 
 TEST_P(Conformance, ARankThatIsGoneIsNamed) {
-  auto group = GetParam().make(3);
   if (!GetParam().notices_peers) GTEST_SKIP() << "this communicator does not notice ranks that are gone";
-  const std::string host = group[0]->host(2);
+  if (!ends(3)) return;
+  auto group = make(3);
   group[2].reset();
-  group.pop_back();
   const auto errors = run_ranks(group, [&](int, Communicator& member) {
     std::vector<float> values(16);
     member.allreduce(values.data(), values.data(), 16, Type::f32, named("fc1.weight"));
   });
-  for (const auto& error : errors) {
-    const std::string text = error_text(error);
-    EXPECT_TRUE(is_error<PeerLost>(error)) << text;
+  for (size_t r = 0; r < 2; ++r) {
+    if (group[r] == nullptr) continue;
+    const std::string text = error_text(errors[r]);
+    EXPECT_TRUE(is_error<PeerLost>(errors[r])) << text;
+    EXPECT_NE(text.find("rank 2"), std::string::npos) << text;
     EXPECT_NE(text.find("fc1.weight"), std::string::npos) << text;
   }
 }
 
 TEST_P(Conformance, QueuedCallsRunBeforeTheEnd) {
   constexpr size_t kCalls = 40;
-  auto group = GetParam().make(3);
+  if (sizes({3}).empty()) return;
+  auto group = make(3);
   std::vector<std::vector<float>> values(3, std::vector<float>(kCalls * 2000, 1.f));
   std::vector<Callbacks> callbacks(3);
   for (size_t r = 0; r < 3; ++r)
-    for (size_t i = 0; i < kCalls; ++i) {
+    for (size_t i = 0; i < (group[r] ? kCalls : 0); ++i) {
       float* const at = values[r].data() + i * 2000;
       group[r]->start(allreduce_request(at, at, 2000, callbacks[r].expect()));
     }
+  std::vector<bool> here;
+  for (const auto& member : group) here.push_back(member != nullptr);
   std::vector<std::thread> threads;
   for (auto& member : group) threads.emplace_back([&] { member.reset(); });
   for (auto& thread : threads) thread.join();
   for (size_t r = 0; r < 3; ++r) {
+    if (!here[r]) continue;
     for (const auto& error : callbacks[r].wait()) EXPECT_EQ(error, nullptr) << error_text(error);
     EXPECT_EQ(values[r], std::vector<float>(kCalls * 2000, 3.f));
   }
 }
 
 TEST_P(Conformance, CallbacksMayStartCallsAndHoldTheLastReference) {
-  auto group = GetParam().make(2);
+  if (sizes({2}).empty()) return;
+  auto group = make(2);
   std::vector<float> first(2, 1.f), second(2, 2.f);
   Callbacks callbacks;
+  std::vector<float> first_expected(2, 1.f), second_expected(2, 2.f);
   for (size_t r = 0; r < 2; ++r) {
+    if (group[r] == nullptr) continue;
+    first_expected[r] = 2.f;
+    second_expected[r] = 4.f;
     const auto last = callbacks.expect();
     const std::shared_ptr<Communicator> member = std::move(group[r]);
     Communicator& called = *member;
@@ -483,12 +516,13 @@ TEST_P(Conformance, CallbacksMayStartCallsAndHoldTheLastReference) {
     }));
   }
   for (const auto& error : callbacks.wait()) EXPECT_EQ(error, nullptr) << error_text(error);
-  EXPECT_EQ(first, std::vector<float>(2, 2.f));
-  EXPECT_EQ(second, std::vector<float>(2, 4.f));
+  EXPECT_EQ(first, first_expected);
+  EXPECT_EQ(second, second_expected);
 }
 
 TEST_P(Conformance, GroupsOfOneWork) {
-  const auto group = GetParam().make(1);
+  if (sizes({1}).empty()) return;
+  const auto group = make(1);
   std::vector<float> in{1, 2, 3}, out(3);
   group[0]->allreduce(in.data(), out.data(), 3, Type::f32);
   EXPECT_EQ(out, in);
@@ -499,8 +533,8 @@ TEST_P(Conformance, GroupsOfOneWork) {
 }
 
 TEST_P(Conformance, AllocatedMemoryIsReducedToo) {
-  for (const int ranks : {2, 3}) {
-    const auto group = GetParam().make(ranks);
+  for (const int ranks : sizes({2, 3})) {
+    const auto group = make(ranks);
     expect_ranks(group, [&](int rank, Communicator& member) {
       const size_t count = 50'000;
       const std::shared_ptr<void> memory = member.allocate(count * sizeof(float));

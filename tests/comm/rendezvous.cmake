@@ -1,3 +1,9 @@
+# The suite of all rendezvous. The one over MPI runs it, too.
+add_library(mx_rendezvous_conformance OBJECT rendezvous/conformance.cc)
+target_link_libraries(mx_rendezvous_conformance PUBLIC mx::comm GTest::gtest PRIVATE mx_flags)
+mx_compile_fast(mx_rendezvous_conformance)
+mx_test_headers_once(mx_rendezvous_conformance mx::comm)
+
 mx_add_test(comm_rendezvous_test
   SOURCES
     rendezvous/departures_test.cc
@@ -8,4 +14,4 @@ mx_add_test(comm_rendezvous_test
     rendezvous/rendezvous_conformance_test.cc
     rendezvous/server_test.cc
     rendezvous/watches_test.cc
-  DEPS mx::comm)
+  DEPS mx::comm mx_rendezvous_conformance)

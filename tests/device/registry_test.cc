@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <latch>
@@ -96,6 +97,34 @@ TEST(HostMemory, ComesFromThePinnedHookWhileThatHasSome) {
   EXPECT_EQ(returned, 0);
   memory.release(pinned, 1 << 20);
   EXPECT_EQ(returned, 1);
+}
+
+TEST(HostMemory, OlderSegmentsAreLockedAndUnlocked) {
+  static std::vector<void*> locked, unlocked;
+  locked.clear(), unlocked.clear();
+  HostMemory memory;
+  const size_t large_bytes = HostMemory::kLongestLocked + 4096;
+  void* const small = memory.reserve(1 << 20);
+  void* const large = memory.reserve(large_bytes);
+  void* const refused = memory.reserve(2 << 20);
+  lock_host_memory();  // there is no driver
+  set_pinned_host_memory({[](size_t) -> void* { return nullptr; }, [](void*) {},
+                          [](void* segment, size_t bytes) {
+                            if (bytes != 1 << 20) return false;
+                            locked.push_back(segment);
+                            return true;
+                          },
+                          [](void* segment) { unlocked.push_back(segment); }});
+  lock_host_memory();
+  lock_host_memory();  // locks nothing twice
+  set_pinned_host_memory({});
+  EXPECT_EQ(std::count(locked.begin(), locked.end(), small), 1);
+  EXPECT_EQ(std::count(locked.begin(), locked.end(), large), 0);
+  EXPECT_TRUE(memory.release_may_wait());
+  memory.release(small, 1 << 20);
+  memory.release(large, large_bytes);
+  memory.release(refused, 2 << 20);
+  EXPECT_EQ(unlocked, std::vector<void*>{small});
 }
 
 TEST(HostMemory, EndsAtTheMachinesMemory) {

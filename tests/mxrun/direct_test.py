@@ -79,19 +79,6 @@ class Direct(jobs.JobTest):
         self.assertEqual(process.returncode, 1)
         self.assertIn("expected a secret, because MX_TLS is psk", out)
 
-    @unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
-    @unittest.skipIf(jobs.SLOW > 1, "Open MPI keeps memory until the process ends, and sanitizers report that")
-    def test_traffic_that_is_not_encrypted_is_named(self):
-        if not os.path.exists(os.path.join(os.path.dirname(jobs.MXRUN), "modules", "libmx_comm_mpi.so")):
-            self.skipTest("no module for MPI")
-        variables = {"MX_SECRET_FILE": self.secret, "MX_TLS": "psk", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "TSAN_OPTIONS": THREADS}
-        for transport, lines in (("mpi", 1), ("tcp", 0)):
-            job = subprocess.run(["mpirun", "--oversubscribe", "-n", "2", PROGRAM, "sum"], timeout=60, text=True, check=False,
-                                 capture_output=True, env={**os.environ, **variables, "MX_TRANSPORT": transport})
-            self.assertEqual((job.returncode, job.stdout), (0, "3\n3\n"), job.stderr)
-            self.assertEqual(job.stderr.count("not the traffic of transport mpi"), lines, job.stderr)
-
     def test_survivors_name_a_killed_process(self):
         for kind in (srun, pod):
             # Rank 0 runs the rendezvous; its end is noticed by the end of the connections.
@@ -126,6 +113,70 @@ class Direct(jobs.JobTest):
         out, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1)
         self.assertRegex(out, "SLURM_PROCID.*JOB_COMPLETION_INDEX|JOB_COMPLETION_INDEX.*SLURM_PROCID")
+
+
+@unittest.skipUnless(shutil.which("mpirun"), "no mpirun")
+@unittest.skipIf(jobs.SLOW > 1, "Open MPI keeps memory until the process ends, and sanitizers report that")
+class Mpirun(jobs.JobTest):
+    """Processes that mpirun has started and that have nothing but MPI to find each other."""
+
+    def setUp(self):
+        super().setUp()
+        self.module_folder = os.path.join(os.path.dirname(jobs.MXRUN), "modules")
+        if not os.path.exists(os.path.join(self.module_folder, "libmx_comm_mpi.so")):
+            self.skipTest("no module for MPI")
+
+    def mpirun(self, ranks, *arguments, **variables):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("MX_", "SLURM_", "PMIX_", "OMPI_"))}
+        return subprocess.run(["mpirun", "--oversubscribe", "-n", str(ranks), PROGRAM, *arguments], timeout=120, text=True,
+                              check=False, capture_output=True, stdin=subprocess.DEVNULL,
+                              env={**clean, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **variables})
+
+    def test_processes_find_each_other_through_mpi(self):
+        for transport in ("shm", "tcp", "shm+tcp", "mpi"):
+            for ranks in (1, 2, 4):
+                with self.subTest(transport=transport, ranks=ranks):
+                    job = self.mpirun(ranks, "large", MX_TRANSPORT=transport)
+                    # A group of one machine needs no TCP, and a process that is alone needs no transport.
+                    kind = "one" if ranks == 1 else transport
+                    self.assertEqual((job.returncode, sorted(job.stdout.splitlines())),
+                                     (0, [f"{kind} {ranks * (ranks + 1) // 2}"] * ranks), job.stderr)
+                    self.assertEqual(job.stderr, "")
+
+    def test_without_any_variable_they_share_memory(self):
+        job = self.mpirun(3, "large")
+        self.assertEqual((job.returncode, job.stdout), (0, "shm 6\n" * 3), job.stderr)
+
+    def test_groups_over_several_transports_share_one_rendezvous(self):
+        job = self.mpirun(3, "groups")
+        self.assertEqual((job.returncode, sorted(job.stdout.splitlines())), (0, ["shm tcp shm+tcp mpi 6"] * 3), job.stderr)
+
+    def test_ranks_that_make_different_calls_are_told(self):
+        for transport in ("shm", "tcp", "mpi"):
+            with self.subTest(transport=transport):
+                job = self.mpirun(2, "count", self.folder, MX_TRANSPORT=transport)
+                self.assertNotEqual(job.returncode, 0)
+                # mpirun ends the others when the first process has failed.
+                self.assertRegex(job.stdout, "1 x f32.*2 x f32|2 x f32.*1 x f32")
+
+    def test_nccl_says_what_it_needs(self):
+        if not os.path.exists(os.path.join(self.module_folder, "libmx_comm_nccl.so")) or os.path.exists("/dev/nvidiactl"):
+            self.skipTest("no module for NCCL, or a GPU")
+        job = self.mpirun(2, "sum", MX_TRANSPORT="nccl")
+        self.assertNotEqual(job.returncode, 0)
+        self.assertRegex(job.stdout, "(?i)nccl.*(GPU|CUDA)")
+
+    def test_an_unknown_transport_is_refused(self):
+        job = self.mpirun(2, "sum", MX_TRANSPORT="infiniband")
+        self.assertNotEqual(job.returncode, 0)
+        self.assertIn("expected a transport among auto, shm, tcp", job.stdout)
+
+    def test_traffic_that_is_not_encrypted_is_named(self):
+        secret = self.write("secret", "0123456789abcdef" * 4 + "\n", 0o600)
+        for transport, lines in (("mpi", 1), ("tcp", 0)):
+            job = self.mpirun(2, "sum", MX_TRANSPORT=transport, MX_SECRET_FILE=secret, MX_TLS="psk")
+            self.assertEqual((job.returncode, job.stdout), (0, "3\n3\n"), job.stderr)
+            self.assertEqual(job.stderr.count("not the traffic of transport mpi"), lines, job.stderr)
 
 
 if __name__ == "__main__":

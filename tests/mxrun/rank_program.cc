@@ -1,6 +1,7 @@
 // A rank for the tests of mxrun: rank_program MODE FOLDER
 //   sum    ten allreduces, prints the last sum
 //   large  allreduces of 8 MB, prints the type of the group and the last sum
+//   groups allreduces in a group over each transport, prints their types and the sum
 //   long   a thousand allreduces with a pause after each, prints the last sum
 //   loop   allreduces until an error, which it prints with the time, and exits with 1
 //   early  as loop, but rank 0 ends with 0 after ten rounds
@@ -30,6 +31,17 @@ int main(int argc, char** argv) {
   try {
     const int rank = mx::comm::place().rank;
     if (mode == "never" && rank == 1) return 0;
+    if (mode == "groups") {
+      float sum = 0;
+      for (const char* transport : {"shm", "tcp", "shm+tcp", "mpi"}) {
+        const auto group = mx::comm::new_group(transport);
+        const auto value = static_cast<float>(rank + 1);
+        group->allreduce(&value, &sum, 1, mx::comm::Type::f32);
+        std::printf("%s ", group->type().c_str());
+      }
+      std::printf("%g\n", static_cast<double>(sum));
+      return 0;
+    }
     const auto group = mx::comm::world();
     if (mode == "large") {
       std::vector<float> values(2'000'000), sums(values.size());

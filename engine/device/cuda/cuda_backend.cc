@@ -30,6 +30,29 @@ void free_pinned(void* memory) {
   if (cudaFreeHost(memory) != cudaSuccess) (void)cudaGetLastError();
 }
 
+bool lock_pages(void* memory, size_t bytes) {
+  const CudaGuard guard(first_gpu.load(std::memory_order_relaxed));
+  const CaptureExempt exempt;
+  if (cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) == cudaSuccess)
+    return true;
+  (void)cudaGetLastError();
+  return false;
+}
+
+void unlock_pages(void* memory) {
+  const CudaGuard guard(first_gpu.load(std::memory_order_relaxed));
+  const CaptureExempt exempt;
+  if (cudaHostUnregister(memory) != cudaSuccess) (void)cudaGetLastError();
+}
+
+// Memory of the host that is page-locked from now on. Free memory from before is given back, so that it is
+// not used again; the rest is locked where it is.
+void use_pinned_memory() {
+  set_pinned_host_memory({allocate_pinned, free_pinned, lock_pages, unlock_pages});
+  get_device(cpu()).trim_memory();
+  lock_host_memory();
+}
+
 }  // namespace
 
 int cuda_device_count() {
@@ -60,7 +83,7 @@ CudaSupport find_cuda_support() {
 std::unique_ptr<Device> open_cuda_device(int id) {
   auto device = std::make_unique<CudaDevice>(id);
   int none = -1;
-  if (first_gpu.compare_exchange_strong(none, id)) set_pinned_host_memory({allocate_pinned, free_pinned});
+  if (first_gpu.compare_exchange_strong(none, id)) use_pinned_memory();
   return device;
 }
 

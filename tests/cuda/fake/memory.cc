@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -109,7 +110,8 @@ cudaError_t free_block(void* memory, cudaMemoryType type) {
     if (code != cudaSuccess || memory == nullptr) return code;
     const char* begin = nullptr;
     const Block* block = block_of(memory, &begin);
-    if (block == nullptr || begin != memory || block->type != type) return cudaErrorInvalidValue;
+    if (block == nullptr || begin != memory || block->type != type || block->registered)
+      return cudaErrorInvalidValue;
     if (code = check_unsafe(); code != cudaSuccess) return code;
     if (code = stop_world(lock, block->device); code == cudaSuccess) release(memory);
     return code;
@@ -194,6 +196,40 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void* memory) { return free_block(memory, cudaMemoryTypeHost); }
+
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  return call([&](Lock&) {
+    cudaError_t code = cudaSuccess;
+    (void)current(code);
+    if (code != cudaSuccess) return code;
+    if (memory == nullptr || bytes == 0) return cudaErrorInvalidValue;
+    if (code = check_unsafe(); code != cudaSuccess) return code;
+    const auto* const begin = static_cast<const char*>(memory);
+    // The last block that begins before the end of the range is the only one that may overlap it.
+    const auto next = state().blocks.lower_bound(begin + bytes);
+    if (next != state().blocks.begin()) {
+      const auto& [address, block] = *std::prev(next);
+      if (address + block.bytes > begin) return cudaErrorHostMemoryAlreadyRegistered;
+    }
+    state().blocks[begin] = {bytes, cudaMemoryTypeHost, this_thread().device, nullptr, true};
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  return call([&](Lock& lock) {
+    cudaError_t code = cudaSuccess;
+    (void)current(code);
+    if (code != cudaSuccess) return code;
+    const char* begin = nullptr;
+    const Block* block = block_of(memory, &begin);
+    if (block == nullptr || begin != memory || !block->registered) return cudaErrorHostMemoryNotRegistered;
+    if (code = check_unsafe(); code != cudaSuccess) return code;
+    if (code = stop_world(lock, block->device); code == cudaSuccess)
+      state().blocks.erase(static_cast<const char*>(memory));
+    return code;
+  });
+}
 
 cudaError_t cudaHostGetDevicePointer(void** address, void* host, unsigned) {
   return call([&](Lock&) {

@@ -55,6 +55,7 @@ struct Block {
   cudaMemoryType type = cudaMemoryTypeDevice;
   int device = 0;
   cudaMemPool_t pool = nullptr;
+  bool registered = false;  // memory of the program, locked by cudaHostRegister()
 };
 
 struct DeviceState {
