@@ -9,7 +9,8 @@ std::span<const AutocastRules> autocast_rules() {
   static constexpr AutocastRules kRules[] = {
       // Products.
       {AutocastRule::lower,
-       "addmm attention convolution convolution_transpose dot gru linear lstm matmul rnn"},
+       "addmm attention convolution convolution_transpose dot gru gru_inference linear lstm "
+       "lstm_inference matmul rnn rnn_inference"},
       // Sums over many elements, functions that leave the range of f16 or amplify rounding, losses,
       // normalisations, linear algebra.
       {AutocastRule::single,
