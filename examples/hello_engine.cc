@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"

@@ -20,6 +20,7 @@ const std::map<std::string, std::string>& without_kernel() {
       {"linalg_lstsq", "not written yet; linalg_pinv and a product do the same"},
       {"linalg_matrix_exp", "not written yet"},
       {"lstm_inference", "as gru_inference"},
+      {"matmul_i32", "not written yet; cuBLASLt has it"},
       {"rnn_inference", "as gru_inference"},
       {"unfold", "not written yet"},
       {"xlogy_scalar", "the form with a number comes from a function of the host (elementwise_custom.h)"},
