@@ -28,6 +28,7 @@ struct Entry {
 Entry entry_of(const OpCase& c) {
   static const std::map<std::string, Entry> others = {
       {"sgemm", {"matmul", {}}},
+      {"igemm", {"matmul_i32", {}}},
       {"solve", {"linalg_solve", {}}},
       {"cholesky", {"linalg_cholesky", {}}},
       {"svdvals", {"linalg_svdvals", {}}},
@@ -53,11 +54,17 @@ NDArray matrix(const OpCase& c) {
   return x + x.transpose() + 4 * static_cast<double>(c.side) * mx::eye(c.side);
 }
 
+// A square matrix of int8.
+NDArray bytes(const OpCase& c, uint32_t seed) {
+  return (input(c, seed) * 100).to(mx::i8).reshape({c.side, c.side});
+}
+
 std::vector<NDArray> inputs_of(const OpCase& c) {
   if (c.op == "solve") return {matrix(c), input(c, 2).reshape({c.side, c.side})};
   if (c.op == "cholesky" || c.op == "svdvals") return {matrix(c)};
   if (c.op == "rfft") return {input(c, 1).reshape({c.elements / c.side, c.side})};
   if (c.op == "sgemm") return {input(c, 1).reshape({c.side, c.side}), input(c, 2).reshape({c.side, c.side})};
+  if (c.op == "igemm") return {bytes(c, 1), bytes(c, 2)};
   if (c.op == "add" || c.op == "mul" || c.op == "mse_loss" || c.op == "huber_loss" ||
       c.op == "bce_with_logits")
     return {input(c, 1), input(c, 2)};

@@ -117,6 +117,22 @@ OpCall sgemm(int64_t n) {
   };
 }
 
+OpCall igemm(int64_t n) {
+  struct Operands {
+    std::vector<int8_t> a, b;
+    std::vector<int32_t> c;
+  };
+  const auto data = std::make_shared<Operands>();
+  for (const float x : op_input(n * n, 1)) data->a.push_back(static_cast<int8_t>(100 * x));
+  for (const float x : op_input(n * n, 2)) data->b.push_back(static_cast<int8_t>(100 * x));
+  data->c.resize(data->a.size());
+  return [data, n] {
+    const int32_t offset = 0;
+    dnnl_gemm_s8s8s32('N', 'N', 'F', n, n, n, 1, data->a.data(), n, 0, data->b.data(), n, 0, 0,
+                      data->c.data(), n, &offset);
+  };
+}
+
 /// The images are in the layout of the caller, (images, channels, height, width), as a library with such
 /// arrays has them. oneDNN chooses the layout of the weights.
 OpCall convolution_call(const OpCase& c) {
@@ -155,6 +171,7 @@ OpCall make_call(const OpCase& c) {
   if (c.op.starts_with("conv_")) return convolution_call(c);
   const int64_t n = c.elements;
   if (c.op == "sgemm") return sgemm(c.side);
+  if (c.op == "igemm") return igemm(c.side);
   if (c.op == "add") return binary(algorithm::binary_add, n);
   if (c.op == "mul") return binary(algorithm::binary_mul, n);
   if (c.op == "relu") return eltwise(algorithm::eltwise_relu, n);

@@ -122,6 +122,10 @@ OpCall normalisation(const OpCase& c) {
 }
 
 OpCall matrix(const OpCase& c) {
+  if (c.op == "igemm") {
+    const auto bytes = [&](uint32_t seed) { return (filled({c.side, c.side}, seed) * 100).to(at::kChar); };
+    return [a = bytes(1), b = bytes(2)] { at::_int_mm(a, b); };
+  }
   const Tensor a = filled({c.side, c.side}, 1), b = filled({c.side, c.side}, 2);
   Tensor out = result_like(a);
   if (c.op == "sgemm") return [=]() mutable { at::mm_out(out, a, b); };

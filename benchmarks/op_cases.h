@@ -5,6 +5,7 @@
 //                 16KiB fits the first-level cache, 256KiB the second, 64MiB no cache. GB/s count the
 //                 bytes that the operation must read and write, once.
 //   sgemm_<n>     c = a b with square float32 matrices, row-major; 2 n^3 operations.
+//   igemm_<n>     the same with int8 operands and an int32 result
 //
 //   solve_<n> cholesky_<n> svdvals_<n>    square float32 matrices; a right side of n columns; 8/3 n^3, n^3 /
 //   3
@@ -159,6 +160,9 @@ inline std::vector<OpCase> op_cases() {
     const double side = static_cast<double>(n);
     cases.push_back({"sgemm_" + std::to_string(n), "sgemm", n * n, n, 2 * side * side * side, "GFLOP/s"});
   }
+  for (const int64_t n : {64, 256, 1024})
+    cases.push_back({"igemm_" + std::to_string(n), "igemm", n * n, n, 2 * std::pow(static_cast<double>(n), 3),
+                     "GFLOP/s"});
   for (const int64_t n : {16, 256, 1024}) {
     const double cube = std::pow(static_cast<double>(n), 3);
     for (const auto& [op, factor] : {std::pair("solve", 8. / 3), std::pair("cholesky", 1. / 3)})

@@ -7,10 +7,16 @@
 #include <mx/engine.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <system_error>
 
+#include "engine/base/check.h"
 #include "engine/base/cpus.h"
 #include "examples/cholesky/factorise.h"
 #include "examples/support/command_line.h"
@@ -104,7 +110,24 @@ double run_on_engine(mx::Engine& engine, const cholesky::TiledMatrix& matrix, co
   return seconds;
 }
 
+/// Throws InvalidArgument if no trace can be written at `path`, before minutes of work. Changes nothing
+/// there. (examples/support/writable.h, which other examples use, needs more than the engine.)
+void require_writable_trace(const std::string& path) {
+  std::error_code ignored;
+  // A trace that is written to a pipe or a device makes no new file.
+  if (path.empty() || std::filesystem::is_other(path, ignored)) return;
+  MX_CHECK(!std::filesystem::is_directory(path, ignored), mx::InvalidArgument,
+           "[--trace] expected a file, got the folder '", path, '\'');
+  const std::string probe = path + '.' + std::to_string(getpid()) + ".part";
+  const bool writable = std::ofstream(probe).is_open();
+  const int reason = errno;
+  std::filesystem::remove(probe, ignored);
+  MX_CHECK(writable, mx::InvalidArgument, "[--trace] expected a writable file, got '", path,
+           "': ", std::strerror(reason));
+}
+
 bool run(const Options& options) {
+  require_writable_trace(options.trace);
   // Declared before the engine: the engine is destroyed first and has drained when these go, also after an
   // exception.
   const cholesky::TiledMatrix parallel(options.n, options.tile);

@@ -3,10 +3,12 @@
 #include <mx/mx.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <string>
 
 #include "examples/support/command_line.h"
+#include "examples/support/writable.h"
 
 int main(int argc, char** argv) {
   int64_t size = 4000;
@@ -19,6 +21,8 @@ int main(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
   return mx::examples::run_program("hello_ndarray", [&] {
     using namespace mx;
+    // A trace that is written to a pipe or a device makes no new file.
+    if (!trace.empty() && !std::filesystem::is_other(trace)) examples::require_writable(trace);
     {
       NDArray a = ones({2, 2}) * 2;
       NDArray c = a + 2, b = a + 1;

@@ -9,7 +9,8 @@ std::span<const AutocastRules> autocast_rules() {
   static constexpr AutocastRules kRules[] = {
       // Products.
       {AutocastRule::lower,
-       "addmm attention convolution convolution_transpose dot gru linear lstm matmul rnn"},
+       "addmm attention convolution convolution_transpose dot gru gru_inference linear lstm "
+       "lstm_inference matmul rnn rnn_inference"},
       // Sums over many elements, functions that leave the range of f16 or amplify rounding, losses,
       // normalisations, linear algebra.
       {AutocastRule::single,
@@ -39,9 +40,9 @@ std::span<const AutocastRules> autocast_rules() {
        "embedding embedding_gradient erf exponential floor fold gamma gather gather_nd gcd gelu "
        "gelu_backward gelu_tanh gelu_tanh_backward group_norm_backward gru_backward isfinite isinf "
        "isnan layer_norm_backward lcm left_shift log_softmax_backward logical_and logical_not "
-       "logical_or logical_xor lstm_backward mask_count masked_select max max_pool max_pool_backward "
-       "min neg nextafter nll_loss_backward normal one_hot pad permutation poisson randint "
-       "random_key relu relu_backward repeat right_shift rms_norm_backward rnn_backward roll "
+       "logical_or logical_xor lstm_backward mask_count masked_select matmul_i32 max max_pool "
+       "max_pool_backward min neg nextafter nll_loss_backward normal one_hot pad permutation poisson "
+       "randint random_key relu relu_backward repeat right_shift rms_norm_backward rnn_backward roll "
        "rotary_embedding round segment_expand segment_max segment_min segment_offsets sigmoid "
        "sigmoid_backward sign signbit silu silu_backward sin softmax_backward sort split sqrt "
        "sum_rows take tanh tanh_backward tile topk tril triu trunc unfold uniform unique "

@@ -52,9 +52,9 @@ int64_t work_matmul(const InferContext& c) {
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const kernels::GemmOptions& options = {}) {
   const detail::ProductPlan p = detail::plan_product(out, a, b);
   if (p.dim_count == 0) {
-    kernels::gemm(out.dtype, p.m, p.n, p.k, p.a, p.b, p.c, p.c_row_stride, p.c_col_stride, options);
+    kernels::gemm(a.dtype, p.m, p.n, p.k, p.a, p.b, p.c, p.c_row_stride, p.c_col_stride, options);
   } else {
-    kernels::gemm_batched(out.dtype, p.batch(), p.m, p.n, p.k, p.a, p.b, p.c, p.c_row_stride, p.c_col_stride,
+    kernels::gemm_batched(a.dtype, p.batch(), p.m, p.n, p.k, p.a, p.b, p.c, p.c_row_stride, p.c_col_stride,
                           options);
   }
 }
@@ -62,6 +62,17 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, const kernels
 void run_matmul(const KernelArgs& args) {
   const Tensor& out = args.out[0];
   multiply(out, *Converted(args.in[0], out.dtype), *Converted(args.in[1], out.dtype));
+}
+
+void infer_matmul_i32(InferContext& c) {
+  const DType a = c.dtype(0), b = c.dtype(1);
+  MX_CHECK(a == b && (a == i8 || a == u8), InvalidArgument,
+           "[matmul_i32] expected two arrays of i8, or two of u8, got ", a, " and ", b);
+  c.output(detail::product_parts(c.shape(0), c.shape(1), c.name()).result(), i32);
+}
+
+void run_matmul_i32(const KernelArgs& args) {
+  multiply(args.out[0], args.in[0], args.in[1], {.i32_result = true});
 }
 
 void infer_dot(InferContext& c) {
@@ -140,6 +151,18 @@ constexpr Operator kMatmul = {
     .work = work_matmul,
 };
 
+constexpr Operator kMatmulI32 = {
+    .kernel = {"matmul_i32", run_matmul_i32, nullptr, kDirectProducts},
+    .doc =
+        "Matrix product of two arrays of i8, or of u8, with sums and results of i32. Shapes are those of "
+        "matmul.",
+    .family = "matmul",
+    .inputs = {"a", "b"},
+    .infer = infer_matmul_i32,
+    .dtypes = {i8, u8},
+    .work = work_matmul,
+};
+
 constexpr Operator kDot = {
     .kernel = {"dot", run_matmul, cuda::dot, kDirectProducts},
     .doc = "Inner product of two vectors of the same length.",
@@ -178,10 +201,11 @@ constexpr Operator kAddmm = {
 }  // namespace
 
 namespace detail {
-OperatorFamily family_matmul() { return {&kMatmul, &kLinear, &kDot, &kAddmm}; }
+OperatorFamily family_matmul() { return {&kMatmul, &kMatmulI32, &kLinear, &kDot, &kAddmm}; }
 }  // namespace detail
 
 NDArray matmul(const Arg& a, const NDArray& b) { return call(kMatmul, {}, a, b); }
+NDArray matmul_i32(const Arg& a, const NDArray& b) { return call(kMatmulI32, {}, a, b); }
 NDArray linear(const Arg& x, const NDArray& weight) { return call(kLinear, {}, x, weight); }
 NDArray linear(const Arg& x, const NDArray& weight, const NDArray& bias) {
   return call(kLinear, {}, x, weight, bias);

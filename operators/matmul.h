@@ -25,6 +25,10 @@ struct AddmmAttrs {
 /// does not have that dimension. Rank 0 is not allowed.
 NDArray matmul(const Arg& a, const NDArray& b);
 
+/// The matrix product of two arrays of i8, or of two of u8, with sums and results of i32, for quantised
+/// networks. Sums beyond i32 wrap. Not differentiable. GPUs have no kernel for it yet.
+NDArray matmul_i32(const Arg& a, const NDArray& b);
+
 /// x weight' + bias, where weight' is the transpose: x (..., in), weight (out, in) and bias (out,) give
 /// (..., out).
 NDArray linear(const Arg& x, const NDArray& weight);

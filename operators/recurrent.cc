@@ -1,6 +1,7 @@
 #include "operators/recurrent.h"
 
-#include <numeric>
+#include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "operators/kernels/recurrent.h"
 #include "operators/matmul.h"
 #include "operators/recurrent_gradient.h"
+#include "operators/recurrent_inference.h"
+#include "operators/recurrent_layer.h"
 #include "operators/reduce.h"
 #include "operators/shape_ops.h"
 
@@ -22,94 +25,22 @@ namespace {
 using kernels::RecurrentCell;
 using kernels::SequencePlan;
 
-DType type_of_sums(DType type) { return type == f64 ? f64 : f32; }
-
-RecurrentCell cell_of(const char* name, const std::string& nonlinearity) {
-  MX_CHECK(nonlinearity == "tanh" || nonlinearity == "relu", InvalidArgument, "[", name,
-           "] expected the nonlinearity \"tanh\" or \"relu\", got \"", nonlinearity, '"');
-  return nonlinearity == "tanh" ? RecurrentCell::tanh : RecurrentCell::relu;
-}
-
-/// The attributes of all three operators in one form.
-struct Layer {
-  RecurrentCell cell;
-  bool reverse;
-  const std::vector<int64_t>& batch_sizes;
-
-  SequencePlan plan(const Shape& x) const {
-    return batch_sizes.empty() ? SequencePlan(x[0], x[1]) : SequencePlan(batch_sizes);
-  }
-};
-
-template <RecurrentCell kCell, class Call>
-Layer layer_of(const Call& call, const char* name) {
-  if constexpr (kCell == RecurrentCell::tanh) {
-    const RnnAttrs& attrs = call.template attr<RnnAttrs>();
-    return {cell_of(name, attrs.nonlinearity), attrs.reverse, attrs.batch_sizes};
-  } else {
-    const RecurrentAttrs& attrs = call.template attr<RecurrentAttrs>();
-    return {kCell, attrs.reverse, attrs.batch_sizes};
-  }
-}
-
-void check_batch_sizes(const InferContext& c, const std::vector<int64_t>& sizes, int64_t rows) {
-  for (size_t i = 0; i < sizes.size(); ++i)
-    MX_CHECK(sizes[i] > 0 && (i == 0 || sizes[i] <= sizes[i - 1]), InvalidArgument, "[", c.name(),
-             "] expected batch sizes of 1 or more that do not grow, got ", sizes[i], " in step ", i,
-             i == 0 ? "" : mx::detail::concat(" after ", sizes[i - 1]));
-  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  MX_CHECK(total == rows, InvalidArgument, "[", c.name(),
-           "] expected as many rows of x as the sum of the batch sizes, ", total, ", got ", rows);
-}
-
-/// Checks an operand that has a type in which 16-bit types are computed, or the type of x.
-void check_operand(const InferContext& c, size_t i, const char* name, const Shape& expected, DType type) {
-  MX_CHECK(c.shape(i) == expected && (c.dtype(i) == type || c.dtype(i) == type_of_sums(type)),
-           InvalidArgument, "[", c.name(), "] expected ", name, " of shape ", expected, " and of ", type,
-           ", got ", c.dtype(i), ' ', c.shape(i));
-}
-
-struct LayerShapes {
-  DType type;
-  int64_t batch, hidden;
-  /// The shape of x with another last dimension.
-  Shape rows_of(int64_t width) const {
-    Shape shape = rows;
-    shape[shape.rank() - 1] = width;
-    return shape;
-  }
-  Shape rows;
-};
-
-/// Checks an array of the sequence, input `sequence`, whose last dimension is `parts` times that of the
-/// hidden state, and the weights.
-LayerShapes check_layer(const InferContext& c, const Layer& layer, size_t sequence, const char* name,
-                        int64_t parts, size_t weights) {
-  const Shape &x = c.shape(sequence), &w = c.shape(weights);
-  const DType type = c.dtype(sequence);
-  const int64_t gates = gates_of(layer.cell);
-  MX_CHECK(is_floating(type) && c.dtype(weights) == type, InvalidArgument, "[", c.name(), "] expected ", name,
-           " and w_hh of one floating-point type, got ", type, " and ", c.dtype(weights));
-  MX_CHECK(w.rank() == 2 && w[1] > 0 && w[0] == gates * w[1], InvalidArgument, "[", c.name(),
-           "] expected w_hh (", gates, " * hidden, hidden) with a hidden size of 1 or more, got ", w);
-  const bool packed = !layer.batch_sizes.empty();
-  MX_CHECK(x.rank() == (packed ? 2 : 3) && x.back() == parts * w[1], InvalidArgument, "[", c.name(),
-           "] expected ", name, packed ? " (rows, " : " (steps, batch, ", parts * w[1],
-           ") for a hidden size of ", w[1], ", got ", x);
-  if (packed) check_batch_sizes(c, layer.batch_sizes, x[0]);
-  MX_CHECK(packed || x[0] > 0, InvalidArgument, "[", c.name(), "] expected 1 step or more, got ", name, ' ',
-           x);
-  return {type, packed ? layer.batch_sizes[0] : x[1], w[1], x};
-}
+using detail::check_operand;
+using detail::check_recurrent_layer;
+using detail::layer_of;
+using detail::RecurrentLayer;
+using detail::RecurrentShapes;
+using detail::type_of_sums;
 
 template <RecurrentCell kCell>
 void infer(InferContext& c) {
   constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
-  const Layer layer = layer_of<kCell>(c, c.name());
-  const LayerShapes s = check_layer(c, layer, 0, "x w_ih'", gates_of(kCell), 1);
-  check_operand(c, 2, "h0", {s.batch, s.hidden}, s.type);
-  if (kLstm) check_operand(c, 3, "c0", {s.batch, s.hidden}, s.type);
-  if (kGru && c.inputs() > 3) check_operand(c, 3, "b_hh", {3 * s.hidden}, s.type);
+  const RecurrentLayer layer = layer_of<kCell>(c, c.name());
+  const RecurrentShapes s = check_recurrent_layer(
+      c.name(), layer, {"x w_ih'", c.shape(0), c.dtype(0), gates_of(kCell)}, c.shape(1), c.dtype(1));
+  check_operand(c.name(), c, 2, "h0", {s.batch, s.hidden}, s.type);
+  if (kLstm) check_operand(c.name(), c, 3, "c0", {s.batch, s.hidden}, s.type);
+  if (kGru && c.inputs() > 3) check_operand(c.name(), c, 3, "b_hh", {3 * s.hidden}, s.type);
   c.output(s.rows_of(s.hidden), s.type);
   if (kLstm) c.output(s.rows_of(s.hidden), type_of_sums(s.type));
   if (kLstm || kGru) c.output(s.rows_of(4 * s.hidden), type_of_sums(s.type));
@@ -118,7 +49,7 @@ void infer(InferContext& c) {
 template <RecurrentCell kCell>
 void run(const KernelArgs& args) {
   constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
-  const Layer layer = layer_of<kCell>(args, "rnn");
+  const RecurrentLayer layer = layer_of<kCell>(args, "rnn");
   const SequencePlan plan = layer.plan(args.in[0].shape);
   kernels::recurrent(args, {layer.cell, layer.reverse, plan}, args.in[0], args.in[1], args.in[2],
                      kLstm ? &args.in[3] : nullptr, kGru && args.in.size() > 3 ? &args.in[3] : nullptr,
@@ -135,13 +66,14 @@ void run(const KernelArgs& args) {
 template <RecurrentCell kCell>
 void infer_backward(InferContext& c) {
   constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
-  const Layer layer = layer_of<kCell>(c, c.name());
-  const LayerShapes s = check_layer(c, layer, 0, "dy", 1, 1);
+  const RecurrentLayer layer = layer_of<kCell>(c, c.name());
+  const RecurrentShapes s =
+      check_recurrent_layer(c.name(), layer, {"dy", c.shape(0), c.dtype(0), 1}, c.shape(1), c.dtype(1));
   const Shape products = s.rows_of(gates_of(kCell) * s.hidden), state{s.batch, s.hidden};
-  check_operand(c, 2, kLstm ? "cells" : "y", s.rows, s.type);
-  if (kLstm || kGru) check_operand(c, 3, "activations", s.rows_of(4 * s.hidden), s.type);
-  if (kLstm || kGru) check_operand(c, 4, kLstm ? "c0" : "h0", state, s.type);
-  if (kLstm && c.inputs() > 5) check_operand(c, 5, "dcells", s.rows, s.type);
+  check_operand(c.name(), c, 2, kLstm ? "cells" : "y", s.rows, s.type);
+  if (kLstm || kGru) check_operand(c.name(), c, 3, "activations", s.rows_of(4 * s.hidden), s.type);
+  if (kLstm || kGru) check_operand(c.name(), c, 4, kLstm ? "c0" : "h0", state, s.type);
+  if (kLstm && c.inputs() > 5) check_operand(c.name(), c, 5, "dcells", s.rows, s.type);
   c.output(products, s.type);
   if (kGru) c.output(products, s.type);
   c.output(state, s.type);
@@ -151,7 +83,7 @@ void infer_backward(InferContext& c) {
 template <RecurrentCell kCell>
 void run_backward(const KernelArgs& args) {
   constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
-  const Layer layer = layer_of<kCell>(args, "rnn_backward");
+  const RecurrentLayer layer = layer_of<kCell>(args, "rnn_backward");
   const SequencePlan plan = layer.plan(args.in[0].shape);
   kernels::RecurrentGradient g{};
   g.dy = &args.in[0];
@@ -262,7 +194,7 @@ constexpr Operator kGruBackward = {
 template <RecurrentCell kCell>
 void gradient(GradientContext& g) {
   constexpr bool kIsLstm = kCell == RecurrentCell::lstm, kIsGru = kCell == RecurrentCell::gru;
-  const Layer layer = layer_of<kCell>(g, "rnn");
+  const RecurrentLayer layer = layer_of<kCell>(g, "rnn");
   const SequencePlan plan = layer.plan(g.input_shape(0));
   const bool of_activations = (kIsLstm && g.head(2).defined()) || (kIsGru && g.head(1).defined());
   if (grad_enabled() || of_activations)
@@ -292,7 +224,7 @@ void gradient(GradientContext& g) {
 }
 
 /// The state after each sample's last step, from the states of all steps.
-NDArray last_states(const NDArray& states, const Layer& layer) {
+NDArray last_states(const NDArray& states, const RecurrentLayer& layer) {
   if (layer.batch_sizes.empty()) return states.select(0, layer.reverse ? 0 : states.shape()[0] - 1);
   const SequencePlan plan(layer.batch_sizes);
   if (layer.reverse) return states.slice(0, {0, plan.batch()});
@@ -306,14 +238,35 @@ NDArray last_states(const NDArray& states, const Layer& layer) {
   return concat(parts);
 }
 
-/// x w_ih' + bias, for all steps.
-NDArray input_products(const char* op, const Arg& x, const RecurrentWeights& w, const NDArray& bias) {
+void check_inputs(const char* op, const Arg& x, const RecurrentWeights& w) {
   MX_CHECK(w.w_ih.rank() == 2 && x.array.rank() >= 2 && x.array.shape().back() == w.w_ih.shape()[1],
            InvalidArgument, "[", op, "] expected x (.., inputs) and w_ih (gates * hidden, inputs), got ",
            x.array.shape(), " and ", w.w_ih.shape());
   MX_CHECK(w.b_ih.defined() == w.b_hh.defined(), InvalidArgument, "[", op,
            "] expected both b_ih and b_hh, or none of them");
+}
+
+/// x w_ih' + bias, for all steps.
+NDArray input_products(const Arg& x, const RecurrentWeights& w, const NDArray& bias) {
   return bias.defined() ? linear(x, w.w_ih, bias) : linear(x, w.w_ih);
+}
+
+/// Returns true if no operand's gradient is recorded, and the device has the operators that store nothing for
+/// it. GPUs run the recorded operators, because there are no others for them yet.
+bool only_inference(const Arg& x, const RecurrentWeights& w, std::initializer_list<const NDArray*> states) {
+  if (x.array.context().kind == DeviceKind::gpu) return false;
+  if (!grad_enabled()) return true;
+  const auto trained = [](const NDArray& array) { return array.defined() && array.requires_grad(); };
+  return !trained(x.array) && !trained(w.w_ih) && !trained(w.w_hh) && !trained(w.b_ih) && !trained(w.b_hh) &&
+         std::none_of(states.begin(), states.end(), [&](const NDArray* state) { return trained(*state); });
+}
+
+/// The arrays without the empty handles.
+std::vector<NDArray> present(std::initializer_list<NDArray> arrays) {
+  std::vector<NDArray> result;
+  for (const NDArray& array : arrays)
+    if (array.defined()) result.push_back(array);
+  return result;
 }
 
 /// The sum of both biases: for cells that add both products.
@@ -325,32 +278,53 @@ NDArray sum_of_biases(const RecurrentWeights& w) {
 
 namespace detail {
 OperatorFamily family_recurrent() {
-  return {&kRnn, &kRnnBackward, &kLstm, &kLstmBackward, &kGru, &kGruBackward};
+  return {&kRnn,           &kRnnBackward, &kRnnInference, &kLstm,        &kLstmBackward,
+          &kLstmInference, &kGru,         &kGruBackward,  &kGruInference};
 }
 }  // namespace detail
 
 RecurrentResult rnn(const Arg& x, const RecurrentWeights& weights, const NDArray& h0,
                     const RnnOptions& options) {
-  const Layer layer{cell_of("rnn", options.nonlinearity), options.reverse, options.batch_sizes};
-  const NDArray inputs[] = {input_products("rnn", x, weights, sum_of_biases(weights)), weights.w_hh, h0};
-  const NDArray y = call(kRnn, options, inputs, x.where)[0];
+  const RecurrentLayer layer{detail::cell_of("rnn", options.nonlinearity), options.reverse,
+                             options.batch_sizes};
+  check_inputs("rnn", x, weights);
+  const NDArray bias = sum_of_biases(weights);
+  NDArray y;
+  if (only_inference(x, weights, {&h0}))
+    y = call(detail::kRnnInference, options, present({x.array, weights.w_ih, weights.w_hh, h0, bias}),
+             x.where)[0];
+  else
+    y = call(kRnn, options, present({input_products(x, weights, bias), weights.w_hh, h0}), x.where)[0];
   return {y, last_states(y, layer), {}};
 }
 
 RecurrentResult lstm(const Arg& x, const RecurrentWeights& weights, const NDArray& h0, const NDArray& c0,
                      const RecurrentOptions& options) {
-  const Layer layer{RecurrentCell::lstm, options.reverse, options.batch_sizes};
-  const NDArray inputs[] = {input_products("lstm", x, weights, sum_of_biases(weights)), weights.w_hh, h0, c0};
-  const std::vector<NDArray> results = call(kLstm, options, inputs, x.where);
+  const RecurrentLayer layer{RecurrentCell::lstm, options.reverse, options.batch_sizes};
+  check_inputs("lstm", x, weights);
+  const NDArray bias = sum_of_biases(weights);
+  if (only_inference(x, weights, {&h0, &c0})) {
+    const std::vector<NDArray> results =
+        call(detail::kLstmInference, options, present({x.array, weights.w_ih, weights.w_hh, h0, c0, bias}),
+             x.where);
+    return {results[0], last_states(results[0], layer), results[1].to(x.array.dtype())};
+  }
+  const std::vector<NDArray> results =
+      call(kLstm, options, present({input_products(x, weights, bias), weights.w_hh, h0, c0}), x.where);
   return {results[0], last_states(results[0], layer), last_states(results[1], layer).to(x.array.dtype())};
 }
 
 RecurrentResult gru(const Arg& x, const RecurrentWeights& weights, const NDArray& h0,
                     const RecurrentOptions& options) {
-  const Layer layer{RecurrentCell::gru, options.reverse, options.batch_sizes};
-  std::vector<NDArray> inputs{input_products("gru", x, weights, weights.b_ih), weights.w_hh, h0};
-  if (weights.b_hh.defined()) inputs.push_back(weights.b_hh);
-  const NDArray y = call(kGru, options, inputs, x.where)[0];
+  const RecurrentLayer layer{RecurrentCell::gru, options.reverse, options.batch_sizes};
+  check_inputs("gru", x, weights);
+  NDArray y;
+  if (only_inference(x, weights, {&h0}))
+    y = call(detail::kGruInference, options,
+             present({x.array, weights.w_ih, weights.w_hh, h0, weights.b_ih, weights.b_hh}), x.where)[0];
+  else
+    y = call(kGru, options,
+             present({input_products(x, weights, weights.b_ih), weights.w_hh, h0, weights.b_hh}), x.where)[0];
   return {y, last_states(y, layer), {}};
 }
 

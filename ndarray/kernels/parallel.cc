@@ -18,13 +18,20 @@ namespace mx {
 
 namespace {
 thread_local constinit bool serial_loops = false;
+
+/// Returns usable_cpus(), which reads files, of the first call.
+int cpus() {
+  static const int result = usable_cpus();
+  return result;
+}
 }  // namespace
 
 SerialLoops::SerialLoops() : before_(std::exchange(serial_loops, true)) {}
 SerialLoops::~SerialLoops() { serial_loops = before_; }
 
 int parallel_width() {
-  if (serial_loops) return 1;
+  // The arena of the engine's workers has room for a second thread also if there is one processor.
+  if (serial_loops || cpus() == 1) return 1;
   const size_t allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
   return static_cast<int>(std::min(allowed, static_cast<size_t>(tbb::this_task_arena::max_concurrency())));
 }
@@ -56,12 +63,6 @@ class Participant {
  private:
   const void* edge_;
 };
-
-/// Returns usable_cpus(), which reads files, of the first call.
-int cpus() {
-  static const int result = usable_cpus();
-  return result;
-}
 
 // If no searching thread has joined a loop after this time, none is likely to join soon.
 constexpr double kPatienceUs = 10;

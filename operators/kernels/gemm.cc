@@ -75,9 +75,12 @@ Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, c
   MX_CHECK(m == 0 || n == 0 || ((m == 1 || c_row_stride != 0) && (n == 1 || c_col_stride != 0)),
            InvalidArgument, "[gemm] expected elements of C that do not share memory, got strides (",
            c_row_stride, ", ", c_col_stride, ") for a shape of (", m, ", ", n, ")");
+  MX_CHECK(!options.i32_result || ((dtype == i8 || dtype == u8) && options.bias == nullptr), InvalidArgument,
+           "[gemm] expected i8 or u8 and no bias for a result of i32, got ", dtype);
   Product p;  // assigned field by field: a braced list would clear it first, which takes as long as a small
               // product
   p.dtype = dtype;
+  p.result = options.i32_result ? i32 : dtype;
   p.m = m;
   p.n = n;
   p.k = k;
@@ -190,7 +193,8 @@ void gemm_batched(DType dtype, std::span<const BatchDim> batch, int64_t m, int64
   const int64_t pieces = s.pieces();
   const int64_t grain =
       pieces > 1 ? 1 : std::max<int64_t>(1, static_cast<int64_t>(kPieceWork / work_of(first)));
-  const auto element = static_cast<int64_t>(size_of(dtype));
+  const auto element = static_cast<int64_t>(size_of(dtype)),
+             element_of_c = static_cast<int64_t>(size_of(first.result));
   parallel_for(products * pieces, grain, [&](int64_t begin, int64_t end) {
     BatchWalk walk(batch, begin / pieces);
     int64_t piece = begin % pieces;
@@ -199,7 +203,7 @@ void gemm_batched(DType dtype, std::span<const BatchDim> batch, int64_t m, int64
       const int64_t pa = first.swapped ? walk.b() : walk.a(), pb = first.swapped ? walk.a() : walk.b();
       p.a = static_cast<const char*>(first.a) + pa * element;
       p.b = static_cast<const char*>(first.b) + pb * element;
-      p.c = static_cast<char*>(first.c) + walk.c() * element;
+      p.c = static_cast<char*>(first.c) + walk.c() * element_of_c;
       run_piece(p, s, piece);
       if (++piece == pieces) {
         piece = 0;

@@ -36,6 +36,7 @@ struct GemmOptions {
   double alpha = 1, beta = 0;
   const void* bias = nullptr;  ///< a row of n elements of the same type that is added to every row of C
   int64_t bias_stride = 1;     ///< in elements
+  bool i32_result = false;     ///< for i8 and u8: C has i32, and sums wrap in it instead of in 8 bits
 };
 
 /// Computes C (m x n) = alpha * A (m x k) B (k x n) + beta * C + bias. For k == 0 the product A B is 0.

@@ -2,6 +2,7 @@
 
 #include "ndarray/kernels/convert.h"
 #include "operators/kernels/gemm_dot.h"
+#include "operators/kernels/gemm_dot_i8.h"
 #include "operators/kernels/gemm_product.h"
 #include "operators/kernels/workspace.h"
 
@@ -33,8 +34,9 @@ T factor(double value) {
   return static_cast<T>(convert<int64_t>(value));
 }
 
-/// Computes a block of C, with sums over all of k. S is the type of the elements, T that of the sums.
-template <class S, class T>
+/// Computes a block of C, with sums over all of k. S is the type of the elements, T that of the sums, R that
+/// of C.
+template <class S, class T, class R = S>
 class Block {
  public:
   Block(const Product& product, int64_t i0, int64_t i1) : p_(product), i0_(i0), rows_(i1 - i0) {}
@@ -59,7 +61,7 @@ class Block {
 
   const S* a(int64_t i, int64_t k) const { return static_cast<const S*>(p_.a) + i * p_.a_rs + k * p_.a_cs; }
   const S* b(int64_t k, int64_t j) const { return static_cast<const S*>(p_.b) + k * p_.b_rs + j * p_.b_cs; }
-  S* c(int64_t i, int64_t j) const { return static_cast<S*>(p_.c) + i * p_.c_rs + j * p_.c_cs; }
+  R* c(int64_t i, int64_t j) const { return static_cast<R*>(p_.c) + i * p_.c_rs + j * p_.c_cs; }
   const S* bias(int64_t i, int64_t j) const {
     return static_cast<const S*>(p_.bias) + i * p_.bias_rs + j * p_.bias_cs;
   }
@@ -84,8 +86,8 @@ class Block {
 
 /// Computes a product of a few tiles whose operands can be read, and C written, in place. Runs the same tiles
 /// as panel() and depth(), without their preparations. Returns false if the product is not of this kind.
-template <class S, class T>
-bool Block<S, T>::small(int64_t j0, int64_t j1) {
+template <class S, class T, class R>
+bool Block<S, T, R>::small(int64_t j0, int64_t j1) {
   const int64_t cols = j1 - j0;
   if (p_.k > 64 || rows_ > 64 || cols > 64 || cols % kL != 0 || p_.b_cs != 1 || p_.c_cs != 1 ||
       p_.bias != nullptr)
@@ -111,8 +113,8 @@ bool Block<S, T>::small(int64_t j0, int64_t j1) {
   return true;
 }
 
-template <class S, class T>
-void Block<S, T>::panel(int64_t j0, int64_t cols) {
+template <class S, class T, class R>
+void Block<S, T, R>::panel(int64_t j0, int64_t cols) {
   // The depths are as equal as possible. They depend on k alone, as the order of the sums must.
   const int64_t steps = std::max<int64_t>(1, (p_.k + kDepth - 1) / kDepth);
   const int64_t step = ((p_.k + steps - 1) / steps + 3) / 4 * 4;
@@ -169,8 +171,8 @@ void Block<S, T>::panel(int64_t j0, int64_t cols) {
 /// Packs the slivers [first, end) of `count` of a transposed A, whose rows lie side by side in memory. A
 /// cache line has elements of two slivers, and is far from the next one, so all slivers get their elements of
 /// a line before the next line is read.
-template <class S, class T>
-void Block<S, T>::pack_group(int64_t first, int64_t end, int64_t count, int64_t k0, int64_t k) {
+template <class S, class T, class R>
+void Block<S, T, R>::pack_group(int64_t first, int64_t end, int64_t count, int64_t k0, int64_t k) {
   if constexpr (std::is_same_v<S, T>) {
     const Lanes<T> d;
     int64_t from[kGroup], height[kGroup];
@@ -194,13 +196,20 @@ void Block<S, T>::pack_group(int64_t first, int64_t end, int64_t count, int64_t 
 }
 
 /// Adds the products of depth `k` from k0 on to the sums at `to`.
-template <class S, class T>
-void Block<S, T>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const TileCall<T>& shared, T* to,
-                        int64_t to_rs) {
+template <class S, class T, class R>
+void Block<S, T, R>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const TileCall<T>& shared, T* to,
+                           int64_t to_rs) {
   if constexpr (std::is_same_v<S, bfloat16> && kNR == kDotCols) {
     if (has_bf16_dot()) {
       bf16_dot({a(i0_, k0), p_.a_rs, p_.a_cs, b(k0, j0), p_.b_rs, p_.b_cs, rows_, cols, k, to, to_rs,
                 shared.beta != T{0}, a_sliver_, b_panel_});
+      return;
+    }
+  }
+  if constexpr (sizeof(S) == 1 && std::is_integral_v<S> && !std::is_same_v<S, bool> && kNR == kDotCols) {
+    if (k > 0 && has_byte_dot()) {
+      byte_dot({a(i0_, k0), p_.a_rs, p_.a_cs, b(k0, j0), p_.b_rs, p_.b_cs, rows_, cols, k, to, to_rs,
+                shared.beta != T{0}, std::is_unsigned_v<S>, a_sliver_, b_panel_});
       return;
     }
   }
@@ -271,8 +280,8 @@ void Block<S, T>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, const T
 }
 
 /// C = alpha * sums + beta * C + bias, if the tiles could not write C themselves.
-template <class S, class T>
-void Block<S, T>::finish(int64_t j0, int64_t cols) {
+template <class S, class T, class R>
+void Block<S, T, R>::finish(int64_t j0, int64_t cols) {
   const T alpha = factor<S, T>(p_.alpha), beta = factor<S, T>(p_.beta);
   const int64_t pitch = (cols + kNR - 1) / kNR * kNR;
   for (int64_t i = 0; i < rows_; ++i) {
@@ -299,7 +308,11 @@ void Block<S, T>::finish(int64_t j0, int64_t cols) {
 
 template <class S>
 void block_of(const Product& p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
-  Block<S, typename SumType<S>::type>(p, i0, i1).run(j0, j1);
+  using T = typename SumType<S>::type;
+  if constexpr (sizeof(S) == 1 && !std::is_same_v<S, bool>) {
+    if (p.result == DType::i32) return Block<S, T, int32_t>(p, i0, i1).run(j0, j1);
+  }
+  Block<S, T>(p, i0, i1).run(j0, j1);
 }
 
 void block(const Product& p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {

@@ -12,6 +12,7 @@ namespace mx::kernels {
 /// row.
 struct Product {
   DType dtype;
+  DType result;  // of C: dtype, or i32 for i8 and u8
   int64_t m, n, k;
   const void* a;
   const void* b;

@@ -6,7 +6,9 @@
 
 #include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/parallel.h"
+#include "operators/kernels/gemm.h"
 #include "operators/kernels/recurrent_steps.h"
+#include "operators/matmul_plan.h"
 #include "operators/scratch.h"
 #include "operators/temporary.h"
 
@@ -87,14 +89,133 @@ void run_forward(const KernelArgs& args, const RecurrentSequence& sequence, cons
   const ContiguousResult<T> to(&y), kept_cells(cells), kept_activations(activations);
   const Scratch packed(args, detail::packed_forward_size<T>(gates, hidden) * sizeof(T));
   detail::pack_forward<T>(packed.as<T>(), w.data(), gates, hidden);
-  const detail::ForwardSteps<T> steps{
-      sequence, hidden,   from.data(), packed.as<T>(),    b.data(),
-      h.data(), c.data(), to.data(),   kept_cells.data(), kept_activations.data()};
+  const detail::ForwardSteps<T> steps{sequence,
+                                      hidden,
+                                      from.data(),
+                                      packed.as<T>(),
+                                      b.data(),
+                                      h.data(),
+                                      c.data(),
+                                      to.data(),
+                                      kept_cells.data(),
+                                      kept_activations.data(),
+                                      0,
+                                      sequence.plan.steps(),
+                                      0,
+                                      nullptr,
+                                      nullptr};
   for_blocks(sequence.plan.batch(),
              [&](int64_t begin, int64_t end) { detail::forward_steps<T>(steps, begin, end); });
   to.store();
   kept_cells.store();
   kept_activations.store();
+}
+
+/// Bytes of the products of the inputs that are computed at a time, unless one step needs more. They stay in
+/// the second-level cache until the steps read them.
+constexpr int64_t kProductBytes = 512 * 1024;
+
+/// Memory from the device's pool, as a contiguous tensor.
+class ScratchTensor {
+ public:
+  ScratchTensor(const KernelArgs& args, DType type, const Shape& shape)
+      : memory_(args, static_cast<size_t>(shape.numel()) * size_of(type)),
+        tensor_{memory_.data(), type, shape, contiguous_strides(shape)} {}
+  const Tensor& operator*() const { return tensor_; }
+
+ private:
+  Scratch memory_;
+  Tensor tensor_;
+};
+
+/// The end of the steps that are run together, in the order in which they run.
+int64_t end_of_steps(const RecurrentSequence& sequence, int64_t begin, int64_t most_rows) {
+  const SequencePlan& plan = sequence.plan;
+  int64_t end = begin, rows = 0;
+  while (end < plan.steps()) {
+    rows += plan.size(sequence.reverse ? plan.steps() - 1 - end : end);
+    if (rows > most_rows && end > begin) break;
+    ++end;
+  }
+  return end;
+}
+
+template <class T>
+void run_inference(const KernelArgs& args, const RecurrentSequence& sequence, const RecurrentInference& r) {
+  const SequencePlan& plan = sequence.plan;
+  if (plan.rows() == 0) return;
+  const DType type = r.w_hh->dtype;
+  const bool packed_rows = r.x->rank() == 2;
+  const int gates = gates_of(sequence.cell);
+  const int64_t hidden = r.w_hh->shape[1], width = gates * hidden, batch = plan.batch();
+  const int64_t most_rows = kProductBytes / (width * static_cast<int64_t>(sizeof(T)));
+  int64_t room = 0;  // the rows of the largest group of steps
+  for (int64_t k = 0, end = 0; k < plan.steps(); k = end) {
+    end = end_of_steps(sequence, k, most_rows);
+    const int64_t t = sequence.reverse ? plan.steps() - end : k;
+    room = std::max(room, plan.first(t + end - k) - plan.first(t));
+  }
+
+  const Contiguous<T> w(r.w_hh), start(r.h0), start_cells(r.c0), state_bias(r.state_bias);
+  const mx::detail::Converted w_ih(*r.w_ih, type);
+  const Tensor turned{w_ih->data, type, {w_ih->shape[1], width}, {w_ih->strides[1], w_ih->strides[0]}};
+  std::optional<mx::detail::Converted> bias;
+  if (r.bias != nullptr) bias.emplace(*r.bias, type);
+  const Scratch packed(args, detail::packed_forward_size<T>(gates, hidden) * sizeof(T));
+  detail::pack_forward<T>(packed.as<T>(), w.data(), gates, hidden);
+  const ScratchTensor state(args, dtype_of<T>, {batch, hidden}), cells(args, dtype_of<T>, {batch, hidden});
+  std::copy_n(start.data(), batch * hidden, (*state).template as<T>());
+  if (start_cells.data() != nullptr)
+    std::copy_n(start_cells.data(), batch * hidden, (*cells).template as<T>());
+  const bool converts = type != dtype_of<T>, y_in_place = !converts && r.y->contiguous();
+  const ScratchTensor products(args, type, {room, width}),
+      wide(args, dtype_of<T>, {converts ? room : 0, width}),
+      results(args, dtype_of<T>, {y_in_place ? 0 : room, hidden});
+
+  for (int64_t k = 0, end = 0; k < plan.steps(); k = end) {
+    end = end_of_steps(sequence, k, most_rows);
+    const int64_t t = sequence.reverse ? plan.steps() - end : k, first = plan.first(t);
+    const int64_t rows = plan.first(t + end - k) - first;
+    const auto part_of = [&](const Tensor& whole) {
+      return packed_rows ? whole.narrowed(0, first, rows) : whole.narrowed(0, t, end - k);
+    };
+    const mx::detail::Converted x(part_of(*r.x), type);
+    // A sequence has as many rows as x; so a chunk of it has the leading dimensions of x.
+    Shape shape = x->shape;
+    shape[shape.rank() - 1] = width;
+    const Tensor product{(*products).data, type, shape, contiguous_strides(shape)};
+    const mx::detail::ProductPlan p = mx::detail::plan_product(product, *x, turned);
+    GemmOptions options;
+    if (bias) options.bias = (*bias)->data, options.bias_stride = (*bias)->strides[0];
+    if (p.dim_count == 0)
+      gemm(type, p.m, p.n, p.k, p.a, p.b, p.c, p.c_row_stride, p.c_col_stride, options);
+    else
+      gemm_batched(type, p.batch(), p.m, p.n, p.k, p.a, p.b, p.c, p.c_row_stride, p.c_col_stride, options);
+    const Tensor& read = converts ? *wide : *products;
+    if (converts) copy((*wide).narrowed(0, 0, rows), (*products).narrowed(0, 0, rows));
+    T* const to = y_in_place ? r.y->as<T>() + first * hidden : (*results).template as<T>();
+    T *const h = (*state).template as<T>(), *const c = (*cells).template as<T>();
+    const detail::ForwardSteps<T> steps{sequence,
+                                        hidden,
+                                        read.as<T>(),
+                                        packed.as<T>(),
+                                        state_bias.data(),
+                                        h,
+                                        c,
+                                        to,
+                                        nullptr,
+                                        nullptr,
+                                        k,
+                                        end,
+                                        first,
+                                        h,
+                                        c};
+    for_blocks(batch, [&](int64_t from, int64_t until) { detail::forward_steps<T>(steps, from, until); });
+    if (y_in_place) continue;
+    const Tensor part = part_of(*r.y);
+    copy(part, Tensor{(*results).data, dtype_of<T>, part.shape, contiguous_strides(part.shape)});
+  }
+  if (r.last_cells != nullptr) copy(*r.last_cells, *cells);
 }
 
 template <class T>
@@ -123,6 +244,14 @@ void recurrent(const KernelArgs& args, const RecurrentSequence& sequence, const 
     run_forward<double>(args, sequence, x, weights, h0, c0, bias, y, cells, activations);
   else
     run_forward<float>(args, sequence, x, weights, h0, c0, bias, y, cells, activations);
+}
+
+void recurrent_inference(const KernelArgs& args, const RecurrentSequence& sequence,
+                         const RecurrentInference& operands) {
+  if (operands.w_hh->dtype == f64)
+    run_inference<double>(args, sequence, operands);
+  else
+    run_inference<float>(args, sequence, operands);
 }
 
 void recurrent_backward(const KernelArgs& args, const RecurrentSequence& sequence,

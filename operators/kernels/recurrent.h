@@ -60,6 +60,23 @@ void recurrent(const KernelArgs& args, const RecurrentSequence& sequence, const 
                const Tensor& weights, const Tensor& h0, const Tensor* c0, const Tensor* bias, const Tensor& y,
                const Tensor* cells, const Tensor* activations);
 
+/// Operands of a pass whose gradient is not wanted. Those that a cell does not use are null.
+struct RecurrentInference {
+  const Tensor* x;           ///< the inputs: (steps, batch, inputs), or (rows, inputs) of a packed sequence
+  const Tensor* w_ih;        ///< (gates * hidden, inputs)
+  const Tensor* bias;        ///< (gates * hidden): added to the products of the inputs; may be null
+  const Tensor* w_hh;        ///< (gates * hidden, hidden)
+  const Tensor* h0;          ///< (batch, hidden)
+  const Tensor* c0;          ///< lstm
+  const Tensor* state_bias;  ///< gru, may be null: added to the products of the state
+  const Tensor* y;           ///< result: x with a last dimension of `hidden`
+  const Tensor* last_cells;  ///< result for lstm: (batch, hidden)
+};
+/// Computes the products of the inputs too, for a few steps at a time, in the type of w_hh. So the memory
+/// that it needs does not grow with the length of the sequence. y has the bits of linear() and recurrent().
+void recurrent_inference(const KernelArgs& args, const RecurrentSequence& sequence,
+                         const RecurrentInference& operands);
+
 /// Operands of the gradient. Those that a cell does not use are null.
 struct RecurrentGradient {
   const Tensor* dy;           ///< (rows, hidden)

@@ -62,8 +62,8 @@ struct CellRow {
   T* state;         ///< result
   T* y;             ///< result: the same
   T* cell;          ///< lstm: the cell, which is updated
-  T* kept_cell;     ///< lstm: result
-  T* activations;   ///< lstm, gru: result
+  T* kept_cell;     ///< lstm: result; null if no gradient is wanted
+  T* activations;   ///< lstm, gru: result; null if no gradient is wanted
 };
 
 template <class T, RecurrentCell kCell>
@@ -74,8 +74,9 @@ HWY_INLINE void cell_forward(const CellRow<T>& row) {
     const int64_t n = row.count - j;
     const auto input = [&](int gate) HWY_ATTR { return load_columns(d, row.x + gate * hidden + j, n); };
     const auto sum = [&](int gate) HWY_ATTR { return hn::LoadU(d, row.sums + gate * kTileCols<T> + j); };
-    const auto keep = [&](int gate, auto v)
-                          HWY_ATTR { store_columns(d, v, row.activations + gate * hidden + j, n); };
+    const auto keep = [&](int gate, auto v) HWY_ATTR {
+      if (row.activations != nullptr) store_columns(d, v, row.activations + gate * hidden + j, n);
+    };
     auto h = hn::Zero(d);
     if constexpr (kCell == RecurrentCell::tanh) {
       h = tanh_of(d, hn::Add(input(0), sum(0)));
@@ -89,7 +90,7 @@ HWY_INLINE void cell_forward(const CellRow<T>& row) {
       const auto c = hn::MulAdd(f, load_columns(d, row.cell + j, n), hn::Mul(i, g));
       h = hn::Mul(o, tanh_of(d, c));
       store_columns(d, c, row.cell + j, n);
-      store_columns(d, c, row.kept_cell + j, n);
+      if (row.kept_cell != nullptr) store_columns(d, c, row.kept_cell + j, n);
       keep(0, i);
       keep(1, f);
       keep(2, g);

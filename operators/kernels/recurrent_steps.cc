@@ -152,9 +152,9 @@ void forward_of(const ForwardSteps<T>& s, int64_t begin, int64_t end) {
     std::copy_n(s.h0 + from, hidden, next + r * pitch);
     if constexpr (kCell == RecurrentCell::lstm) std::copy_n(s.c0 + from, hidden, cells + r * pitch);
   }
-  for (int64_t k = 0; k < plan.steps(); ++k) {
+  for (int64_t k = s.step; k < s.step_end; ++k) {
     const int64_t t = s.sequence.reverse ? plan.steps() - 1 - k : k;
-    const int64_t active = active_in(plan, t, begin, end), first = plan.first(t) + begin;
+    const int64_t active = active_in(plan, t, begin, end), first = plan.first(t) + begin - s.first_row;
     if (active == 0) continue;
     for (int64_t sliver = 0; sliver < matrix.slivers(); ++sliver) {
       const int64_t j = sliver * kTileCols<T>, width = std::min<int64_t>(kTileCols<T>, hidden - j);
@@ -174,15 +174,21 @@ void forward_of(const ForwardSteps<T>& s, int64_t begin, int64_t end) {
         at.y = s.y + row * hidden + j;
         if constexpr (kCell == RecurrentCell::lstm) {
           at.cell = cells + r * pitch + j;
-          at.kept_cell = s.cells + row * hidden + j;
+          at.kept_cell = s.cells == nullptr ? nullptr : s.cells + row * hidden + j;
         }
         if constexpr (kCell == RecurrentCell::lstm || kCell == RecurrentCell::gru)
-          at.activations = s.activations + row * 4 * hidden + j;
+          at.activations = s.activations == nullptr ? nullptr : s.activations + row * 4 * hidden + j;
         cell_forward<T, kCell>(at);
       }
     }
     std::swap(now, next);
-    // Samples that have not begun yet, or have ended, keep their state in both buffers.
+    // Samples that have not begun yet have their initial state in both buffers.
+  }
+  for (int64_t r = 0; r < samples; ++r) {
+    const int64_t to = (begin + r) * hidden;
+    if (s.h_last != nullptr) std::copy_n(now + r * pitch, hidden, s.h_last + to);
+    if (kCell == RecurrentCell::lstm && s.c_last != nullptr)
+      std::copy_n(cells + r * pitch, hidden, s.c_last + to);
   }
 }
 

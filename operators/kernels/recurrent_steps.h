@@ -18,7 +18,11 @@ struct ForwardSteps {
   const T* packed;  ///< by pack_forward()
   const T* bias;
   const T *h0, *c0;
-  T *y, *cells, *activations;
+  T *y, *cells, *activations;  ///< cells and activations: null if no gradient is wanted
+  /// The steps that are run: [step, step_end) in the order in which they run. x, y, cells and activations
+  /// begin with row `first_row` of the sequence.
+  int64_t step, step_end, first_row;
+  T *h_last, *c_last;  ///< results: the state after these steps; may be h0 and c0, or null
 };
 
 /// Arrays of the backward pass; see RecurrentGradient.

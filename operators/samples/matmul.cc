@@ -21,6 +21,15 @@ std::vector<Sample> samples_matmul() {
           {{ramp({3, 1, 2, 3}), stack}, {}, "stacks that broadcast"}};
 }
 
+std::vector<Sample> samples_matmul_i32() {
+  const NDArray a = arange(6).to(i8).reshape({2, 3}), b = arange(12).to(i8).reshape({3, 4}),
+                stack = arange(24).to(i8).reshape({2, 3, 4});
+  return {{{a, b}, {}, "(2, 3) and (3, 4)"},
+          {{b.transpose(), a.transpose()}, {}, "both transposed"},
+          {{a, b.select(1, 0)}, {}, "a matrix and a vector"},
+          {{a, stack}, {}, "a matrix and a stack"}};
+}
+
 std::vector<Sample> samples_dot() { return {{{ramp({5}), ramp({5}, 0.5)}, {}, "5 elements"}}; }
 
 std::vector<Sample> samples_linear() {
@@ -43,6 +52,7 @@ std::vector<Sample> samples_addmm() {
 
 void add_matmul_samples(SampleTable& table) {
   table["matmul"] = samples_matmul;
+  table["matmul_i32"] = samples_matmul_i32;
   table["dot"] = samples_dot;
   table["linear"] = samples_linear;
   table["addmm"] = samples_addmm;

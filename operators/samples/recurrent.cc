@@ -81,12 +81,36 @@ std::vector<Sample> samples_gru_backward() {
   return samples;
 }
 
+/// The operands of a whole layer of two inputs, from those of its steps.
+std::vector<Sample> samples_of_layers(const std::vector<Sample>& steps, int64_t gates) {
+  std::vector<Sample> samples;
+  for (const Sample& s : steps) {
+    Shape x = s.inputs[0].shape();
+    x[x.rank() - 1] = 2;
+    std::vector<NDArray> inputs{recurrent_numbers(x, 0.3),
+                                recurrent_numbers({gates * kRecurrentHidden, 2}, 0.9), s.inputs[1],
+                                s.inputs[2]};
+    if (gates == 4) inputs.push_back(s.inputs[3]);
+    if (!samples.empty()) inputs.push_back(recurrent_numbers({gates * kRecurrentHidden}, 1.1));
+    if (!samples.empty() && gates == 3) inputs.push_back(s.inputs[3]);
+    samples.push_back({inputs, s.attrs, s.label});
+  }
+  return samples;
+}
+
+std::vector<Sample> samples_rnn_inference() { return samples_of_layers(samples_rnn(), 1); }
+std::vector<Sample> samples_lstm_inference() { return samples_of_layers(samples_lstm(), 4); }
+std::vector<Sample> samples_gru_inference() { return samples_of_layers(samples_gru(), 3); }
+
 }  // namespace
 
 void add_recurrent_samples(SampleTable& table) {
   table["rnn"] = samples_rnn;
   table["lstm"] = samples_lstm;
   table["gru"] = samples_gru;
+  table["rnn_inference"] = samples_rnn_inference;
+  table["lstm_inference"] = samples_lstm_inference;
+  table["gru_inference"] = samples_gru_inference;
   table["rnn_backward"] = samples_rnn_backward;
   table["lstm_backward"] = samples_lstm_backward;
   table["gru_backward"] = samples_gru_backward;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "executor/autograd/autograd.h"
+#include "ndarray/grad_mode.h"
 #include "operators/operators.h"
 #include "operators/recurrent.h"
 #include "tests/operators/values.h"
@@ -79,6 +80,37 @@ TEST(RecurrentGradient, CutSequencesHaveTheGradientOfWholeOnes) {
   };
   const std::vector<NDArray> whole = gradients({loss(false)}, {x, w}), cut = gradients({loss(true)}, {x, w});
   for (size_t i = 0; i < 2; ++i) test::expect_values(test::values(whole[i]), cut[i], "gradient", 100);
+}
+
+// A pass that stores what the backward pass needs, and one that stores nothing.
+TEST(RecurrentGradient, APassThatIsRecordedHasTheBitsOfOneThatIsNot) {
+  const NDArray x = test::numbers({50, 6, 3}, f32, 1), h0 = test::numbers({6, 40}, f32, 2),
+                c0 = test::numbers({6, 40}, f32, 3);
+  for (const std::string name : {"rnn", "lstm", "gru"}) {
+    const int64_t width = name == "lstm" ? 160 : name == "gru" ? 120 : 40;
+    RecurrentWeights w{test::numbers({width, 3}, f32, 4), test::numbers({width, 40}, f32, 5) / 7,
+                       test::numbers({width}, f32, 6), test::numbers({width}, f32, 7)};
+    w.w_ih.requires_grad_();
+    const auto run = [&] {
+      return name == "rnn" ? rnn(x, w, h0) : name == "gru" ? gru(x, w, h0) : lstm(x, w, h0, c0);
+    };
+    const RecurrentResult recorded = run();
+    EXPECT_TRUE(recorded.y.requires_grad());
+    RecurrentResult plain;
+    {
+      const NoGrad scope;
+      plain = run();
+    }
+    EXPECT_EQ(test::values(recorded.y), test::values(plain.y)) << name;
+    EXPECT_EQ(test::values(recorded.h_n), test::values(plain.h_n)) << name;
+    if (name == "lstm") {
+      EXPECT_EQ(test::values(recorded.c_n), test::values(plain.c_n));
+    }
+    // One operand that requires a gradient is enough for a recorded pass.
+    w.w_ih.requires_grad_(false);
+    w.b_hh.requires_grad_();
+    EXPECT_TRUE(run().y.requires_grad()) << name;
+  }
 }
 
 }  // namespace

@@ -81,6 +81,26 @@ TEST(MatmulOp, AgreesWithAPlainLoopForAllSamplesAndTypes) {
   });
 }
 
+TEST(MatmulOp, ProductsOfBytesHaveSumsOfI32) {
+  test::each_sample("matmul_i32", [](const Operator& op, const Sample& s) {
+    const NDArray y = call(op, s.attrs, s.inputs)[0];
+    EXPECT_EQ(y.dtype(), i32);
+    EXPECT_EQ(product(s.inputs[0], s.inputs[1], i32), test::values(y)) << s.label;
+  });
+  const NDArray low = full({3, 1000}, -128, i8), high = full({1000, 2}, 127, i8);
+  EXPECT_EQ(Values(6, -128. * 127 * 1000), test::values(matmul_i32(low, high)));
+  EXPECT_EQ(Values(9, 128. * 128 * 1000), test::values(matmul_i32(low, low.transpose())));
+  const NDArray all = full({2, 2, 4000}, 255, u8);
+  EXPECT_EQ(Values(8, 255. * 255 * 4000), test::values(matmul_i32(all, all.swap_axes(1, 2))));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { matmul_i32(low, high.to(u8)); }),
+                       "[matmul_i32] expected two arrays of i8, or two of u8, got i8 and u8"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                         matmul_i32(ones({2, 2}), ones({2, 2}));
+                       }),
+                       "got f32 and f32"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { matmul_i32(low, low); }), "[matmul_i32]"));
+}
+
 TEST(MatmulOp, ShapesOfResultsAreThoseOfNumPy) {
   const auto shape = [](const Shape& a, const Shape& b) { return matmul(zeros(a), zeros(b)).shape(); };
   EXPECT_EQ((Shape{2, 4}), shape({2, 3}, {3, 4}));

@@ -60,10 +60,26 @@ class HelloEngine(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("NOT within", result.stdout)
 
-    def test_trace_that_cannot_be_written_fails(self):
-        result = run("--n", "50", "--tile", "32", "--trace", "/nonexistent/folder/trace.json")
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("/nonexistent/folder/trace.json", result.stderr)
+    def test_trace_that_cannot_be_written_is_refused_at_the_start(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path in ["/nonexistent/folder/trace.json", folder]:
+                with self.subTest(path=path):
+                    result = run("--n", "50", "--tile", "32", "--trace", path)
+                    self.assertEqual(result.returncode, 1)
+                    self.assertIn(path, result.stderr)
+                    self.assertEqual(result.stdout, "")
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_trace_of_a_run_that_fails_keeps_the_old_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "trace.json")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("old")
+            result = run("--n", "50", "--tile", "32", "--trace", path, MX_ENGINE="nonsense")
+            self.assertNotEqual(result.returncode, 0)
+            self.assertEqual(os.listdir(folder), ["trace.json"])
+            with open(path, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "old")
 
     def test_wrong_usage_is_status_2_and_names_the_option(self):
         for arguments in [("--n", "0"), ("--tile", "many"), ("--threads", "-1"), ("--frobnicate",)]:

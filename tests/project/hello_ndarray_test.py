@@ -57,10 +57,15 @@ class HelloNdarray(unittest.TestCase):
                     break
         self.assertGreater(overlaps, 0)
 
-    def test_trace_that_cannot_be_written_fails(self):
-        result = run("--size", "10", "--trace", "/nonexistent/folder/trace.json")
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("/nonexistent/folder/trace.json", result.stderr)
+    def test_trace_that_cannot_be_written_is_refused_at_the_start(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for path in ["/nonexistent/folder/trace.json", folder]:
+                with self.subTest(path=path):
+                    result = run("--size", "10", "--trace", path)
+                    self.assertEqual(result.returncode, 1)
+                    self.assertIn(path, result.stderr)
+                    self.assertEqual(result.stdout, "")
+            self.assertEqual(os.listdir(folder), [])
 
     def test_wrong_usage_is_status_2(self):
         self.assertEqual(run("--size", "0").returncode, 2)

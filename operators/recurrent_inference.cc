@@ -1,0 +1,109 @@
+#include "operators/recurrent_inference.h"
+
+#include "engine/base/check.h"
+#include "operators/recurrent_layer.h"
+
+namespace mx::detail {
+namespace {
+
+using kernels::RecurrentCell;
+using kernels::SequencePlan;
+
+// Inputs. The optional ones are biases: of the products of x, and for gru of the products of the state.
+//   rnn    x, w_ih, w_hh, h0, bias?
+//   lstm   x, w_ih, w_hh, h0, c0, bias?
+//   gru    x, w_ih, w_hh, h0, b_ih?, b_hh?
+template <RecurrentCell kCell>
+void infer_inference_of(InferContext& c) {
+  constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
+  const char* const op = c.name();
+  constexpr size_t kBias = kLstm ? 5 : 4;
+  const RecurrentLayer layer = layer_of<kCell>(c, op);
+  const Shape &x = c.shape(0), &w_ih = c.shape(1);
+  MX_CHECK(w_ih.rank() == 2 && x.rank() >= 2 && x.back() == w_ih[1], InvalidArgument, "[", op,
+           "] expected x (.., inputs) and w_ih (gates * hidden, inputs), got ", x, " and ", w_ih);
+  DType type = promote(c.dtype(0), c.dtype(1));
+  if (c.inputs() > kBias) {
+    MX_CHECK(c.shape(kBias) == Shape{w_ih[0]}, InvalidArgument, "[", op, "] expected a bias of shape ",
+             Shape{w_ih[0]}, " for w_ih ", w_ih, ", got ", c.shape(kBias));
+    type = promote(type, c.dtype(kBias));
+  }
+  Shape products = x;
+  products[products.rank() - 1] = w_ih[0];
+  const RecurrentShapes s =
+      check_recurrent_layer(op, layer, {"x w_ih'", products, type, gates_of(kCell)}, c.shape(2), c.dtype(2));
+  check_operand(op, c, 3, "h0", {s.batch, s.hidden}, s.type);
+  if (kLstm) check_operand(op, c, 4, "c0", {s.batch, s.hidden}, s.type);
+  if (kGru && c.inputs() > 5) check_operand(op, c, 5, "b_hh", {3 * s.hidden}, s.type);
+  c.output(s.rows_of(s.hidden), s.type);
+  if (kLstm) c.output({s.batch, s.hidden}, type_of_sums(s.type));
+}
+
+template <RecurrentCell kCell>
+void run_inference_of(const KernelArgs& args) {
+  constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
+  constexpr size_t kBias = kLstm ? 5 : 4;
+  const RecurrentLayer layer = layer_of<kCell>(args, "rnn");
+  const SequencePlan plan = layer.plan(args.in[0].shape);
+  kernels::RecurrentInference r{};
+  r.x = &args.in[0];
+  r.w_ih = &args.in[1];
+  r.w_hh = &args.in[2];
+  r.h0 = &args.in[3];
+  if (kLstm) r.c0 = &args.in[4];
+  if (args.in.size() > kBias) r.bias = &args.in[kBias];
+  if (kGru && args.in.size() > 5) r.state_bias = &args.in[5];
+  r.y = &args.out[0];
+  if (kLstm) r.last_cells = &args.out[1];
+  kernels::recurrent_inference(args, {layer.cell, layer.reverse, plan}, r);
+}
+
+int64_t work_of_inference(const InferContext& c) {
+  const Shape& x = c.shape(0);
+  const int64_t rows = x.rank() == 3 ? x[0] * x[1] : x[0];
+  return rows * (c.shape(1).numel() + c.shape(2).numel());
+}
+
+constexpr int64_t kDirectWork = 1 << 14;
+constexpr RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
+
+}  // namespace
+
+constexpr Operator kRnnInference = {
+    .kernel = {"rnn_inference", run_inference_of<RecurrentCell::tanh>, nullptr, kDirectWork},
+    .doc =
+        "A recurrent layer, h' = f(x w_ih' + bias + h w_hh'), in memory that does not grow with the steps.",
+    .family = "recurrent",
+    .inputs = {"x", "w_ih", "w_hh", "h0", "bias?"},
+    .attrs = &kAttrType<RnnAttrs>,
+    .infer = infer_inference_of<RecurrentCell::tanh>,
+    .dtypes = kFloating,
+    .work = work_of_inference,
+};
+
+constexpr Operator kLstmInference = {
+    .kernel = {"lstm_inference", run_inference_of<RecurrentCell::lstm>, nullptr, kDirectWork},
+    .doc =
+        "An LSTM layer, in memory that does not grow with the steps. Also returns the cells after each "
+        "sample's last step.",
+    .family = "recurrent",
+    .inputs = {"x", "w_ih", "w_hh", "h0", "c0", "bias?"},
+    .outputs = {"y", "c_n"},
+    .attrs = &kAttrType<RecurrentAttrs>,
+    .infer = infer_inference_of<RecurrentCell::lstm>,
+    .dtypes = kFloating,
+    .work = work_of_inference,
+};
+
+constexpr Operator kGruInference = {
+    .kernel = {"gru_inference", run_inference_of<RecurrentCell::gru>, nullptr, kDirectWork},
+    .doc = "A GRU layer, in memory that does not grow with the steps.",
+    .family = "recurrent",
+    .inputs = {"x", "w_ih", "w_hh", "h0", "b_ih?", "b_hh?"},
+    .attrs = &kAttrType<RecurrentAttrs>,
+    .infer = infer_inference_of<RecurrentCell::gru>,
+    .dtypes = kFloating,
+    .work = work_of_inference,
+};
+
+}  // namespace mx::detail
