@@ -6,6 +6,7 @@
 #include "engine/detail/engine_impl.h"
 #include "engine/detail/failure.h"
 #include "engine/detail/segment_impl.h"
+#include "engine/device/capture.h"
 #include "engine/device/registry.h"
 
 namespace mx::detail {
@@ -79,7 +80,8 @@ bool SegmentGraph::wanted() {
 void SegmentGraph::run(const SegmentImpl& segment, const RunContext& context) {
   Stream& stream = *context.stream();
   // If the stream is capturing another graph, this segment becomes a part of that one.
-  if (!stream.capturing() && graph_ == nullptr && state_.load() != State::refused) capture(segment, context);
+  if (!stream.capturing() && has_run_ && graph_ == nullptr && state_.load() != State::refused)
+    capture(segment, context);
   if (!stream.capturing() && graph_ != nullptr) {
     graph_->launch(stream);
     return;
@@ -91,6 +93,7 @@ void SegmentGraph::run(const SegmentImpl& segment, const RunContext& context) {
       rethrow_named(segment.ops_[i]);
     }
   }
+  has_run_ = true;
 }
 
 void SegmentGraph::run_node(const SegmentImpl& segment, uint32_t index, const RunContext& context,
@@ -110,12 +113,14 @@ void SegmentGraph::capture(const SegmentImpl& segment, const RunContext& context
     builder = std::move(builder_);
   }
   if (builder == nullptr) builder = device_.new_graph_builder();
+  auto* const with_kinds = dynamic_cast<CapturingBuilder*>(builder.get());
   std::vector<std::vector<GraphBuilder::NodeId>> after(segment.ops_.size());
   for (uint32_t from = 0; from < segment.ops_.size(); ++from) {
     segment.nodes_.for_each_successor(from, [&](uint32_t successor) { after[successor].push_back(from); });
   }
   for (uint32_t i = 0; i < segment.ops_.size(); ++i) {
     Op* op = segment.ops_[i];
+    if (with_kinds != nullptr) with_kinds->use_kind(segment.engine_.lanes_[op->device].kind);
     try {
       builder->add(after[i], [&](Stream& stream) { run_node(segment, i, context, stream); });
     } catch (const InvalidState& e) {

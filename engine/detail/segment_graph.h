@@ -1,9 +1,11 @@
 // SegmentGraph: a segment of one accelerator as a graph of that device (DeviceGraph). Internal.
 //
-// A replay is then one operation on a stream of the device's compute lane. When the first replay is issued,
-// it calls the recorded functions, once each and in program order, with a stream that captures what they
-// enqueue. Later replays only launch the graph. Functions are captured when the replay is issued, not when it
-// is pushed, because they may read what earlier host operations produce, and those have run only then.
+// A replay is then one operation on a stream of the device's compute lane. The first replay calls the
+// recorded functions in program order on its own stream, without a graph. So kernels and libraries are
+// loaded, handles made and caches filled outside a capture, where such calls may be forbidden. When the
+// second replay is issued, it calls the functions again, with a stream that captures what they enqueue. Later
+// replays only launch the graph. Functions are captured when the replay is issued, not when it is pushed,
+// because they may read what earlier host operations produce, and those have run only then.
 //
 // If a function cannot be captured, the segment is replayed without a graph from then on. Replays that were
 // already pushed as a graph call the functions in program order on their own stream. The result is the same,
@@ -56,7 +58,8 @@ class SegmentGraph {
   std::atomic<State> state_{State::untried};
   std::mutex mutex_;                       // guards builder_
   std::unique_ptr<GraphBuilder> builder_;  // for the first capture
-  std::unique_ptr<DeviceGraph> graph_;     // used by run() only
+  bool has_run_ = false;                   // used by run() only, like graph_
+  std::unique_ptr<DeviceGraph> graph_;
 };
 
 }  // namespace mx::detail

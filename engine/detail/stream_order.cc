@@ -52,6 +52,8 @@ Event* DeviceState::take_event(std::unique_ptr<Event>& fresh) {
 
 StreamOrder::State::~State() {
   streams.clear();  // drains them before the events that they record are destroyed
+  for (const auto& device : devices)
+    if (device->loss != nullptr) device->loss->release();
   for (StreamRecord& record : records.all()) {
     if (record.failure != nullptr) record.failure->release();
     if (record.end_failure != nullptr) record.end_failure->release();

@@ -13,7 +13,9 @@
 // made from its results are poisoned: data dependences (reads and updates) pass a failure on, order-only
 // dependences (a write after any access) do not. The cause of an operation's failure is the first of these
 // that exists: what its function threw; the root cause of a version that it read or updated, since an error
-// on undefined data is not its own; its own error on the device.
+// on undefined data is not its own; its own error on the device. When a device is lost, every operation in
+// flight on it reports that. A device cannot say which kernel has done it, so one operation is blamed: of
+// those that may have been running, the one that was pushed first. The others inherit its failure.
 //
 // All members are called under the engine's lock unless they say otherwise. Sources: vector clocks after
 // Fidge and Mattern; event waits inferred from per-datum last writer and readers as in CUDASTF.
@@ -176,6 +178,7 @@ class StreamOrder {
   struct Query;
   void retire(StreamRecord* record, Failure* own_failure);
   void gather_queries();
+  bool blame_for_loss();
   static void query_stream(std::span<Query> queries);
   void retry_postponed();
   void for_each_parked(void (*f)(Op*, void*), void* argument);

@@ -210,7 +210,7 @@ void StreamOrder::gather_queries() {
         state.poll_turn = (state.poll_turn + i) % streams;
         return;
       }
-      state.queries[state.query_count++] = {record, EventStatus::pending, nullptr};
+      state.queries[state.query_count++] = {record, EventStatus::pending, nullptr, false};
     }
   }
 }
@@ -239,6 +239,7 @@ void StreamOrder::query_stream(std::span<Query> queries) {
     if (query.status == EventStatus::pending) return;
     if (query.status != EventStatus::complete && record.end_failure == nullptr) {
       const std::exception_ptr error = record.event != nullptr ? record.event->error() : nullptr;
+      query.lost = error != nullptr && error == record.stream->device->device->lost();
       query.failure = failure_of(error, record.name, record.where);
     }
     // Often all have ended. A backend that knows of the last one need not ask its driver about those between.
@@ -247,14 +248,49 @@ void StreamOrder::query_stream(std::span<Query> queries) {
   }
 }
 
+// Chooses the operation to blame for each device that has been lost. Returns false if a device is found lost
+// for the first time: streams that were asked before that must be asked again, because the operation may be
+// theirs.
+bool StreamOrder::blame_for_loss() {
+  const std::span<Query> all(state_->queries, state_->query_count);
+  bool known = true;
+  for (const Query& query : all)
+    if (query.lost && !std::exchange(query.record->stream->device->seen_lost, true)) known = false;
+  if (!known) return false;
+  for (const Query& query : all) {
+    DeviceState& device = *query.record->stream->device;
+    if (!query.lost || device.loss != nullptr) continue;
+    const Query* first = &query;
+    for (const Query& other : all)
+      if (other.lost && other.record->stream->device == &device &&
+          other.record->sequence < first->record->sequence)
+        first = &other;
+    device.loss = first->failure;
+    device.loss->retain();
+  }
+  return true;
+}
+
 bool StreamOrder::continue_poll() {
   State& state = *state_;
   bool progress = false;
+  if (!blame_for_loss()) {
+    ++state.polls;  // so that streams found pending are asked again
+    for (Query& query : std::span(state.queries, state.query_count)) {
+      if (query.failure != nullptr) std::exchange(query.failure, nullptr)->release_later();
+    }
+    gather_queries();
+    return true;
+  }
   for (size_t i = 0; i < state.query_count; ++i) {
     Query& query = state.queries[i];
     StreamRecord* record = query.record;
     StreamState& stream = *record->stream;
-    Failure* const failure = query.failure != nullptr ? query.failure : record->end_failure;
+    Failure* failure = query.failure != nullptr ? query.failure : record->end_failure;
+    if (query.lost && record->failure == nullptr && failure != stream.device->loss) {
+      failure = stream.device->loss;
+      record->inherited = true;
+    }
     if (query.status == EventStatus::pending) {
       stream.pending_poll = state.polls;
     } else if (dependences_retired(*record)) {

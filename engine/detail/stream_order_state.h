@@ -156,6 +156,8 @@ struct DeviceState {
   Lane lanes[kLanes];
   std::vector<std::unique_ptr<Event>> events;
   std::vector<Event*> free_events;
+  bool seen_lost = false;   // a poll has found the device lost
+  Failure* loss = nullptr;  // of the operation that is blamed for the loss; owned
 
   /// Returns a free event, or `fresh` if none is free. Precondition: one is free, or `fresh` is not null.
   Event* take_event(std::unique_ptr<Event>& fresh);
@@ -167,6 +169,7 @@ struct StreamOrder::Query {
   StreamRecord* record = nullptr;
   EventStatus status = EventStatus::pending;
   Failure* failure = nullptr;  // if status == failed; owned
+  bool lost = false;           // it has failed because its device is lost
 };
 
 struct StreamOrder::State {

@@ -46,10 +46,11 @@ class GraphMemory {
 /// A capturing stream. The backend implements submit(); calls that a graph cannot contain throw InvalidState.
 class CapturingStream : public Stream {
  public:
-  CapturingStream(Device& device, GraphMemory& memory) : device_(device), memory_(memory) {}
+  CapturingStream(Device& device, GraphMemory& memory, StreamKind kind = StreamKind::compute)
+      : device_(device), memory_(memory), kind_(kind) {}
 
   Device& device() const final { return device_; }
-  StreamKind kind() const final { return StreamKind::compute; }
+  StreamKind kind() const final { return kind_; }
   GraphMemory* graph_memory() noexcept final { return &memory_; }
 
   void record(Event&) final { refuse("record"); }
@@ -66,6 +67,7 @@ class CapturingStream : public Stream {
   [[noreturn]] void refuse(const char* call) const;
 
   GraphMemory& memory_;
+  const StreamKind kind_;
 };
 
 /// A builder that checks its arguments and state; the backend captures the nodes and makes the graph.
@@ -74,8 +76,12 @@ class CapturingBuilder : public GraphBuilder {
   explicit CapturingBuilder(Device& device) : device_(device) {}
   NodeId add(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) final;
   std::unique_ptr<DeviceGraph> finish() final;
+  /// The purpose of the nodes that are added from now on; `compute` at first. A backend may give them the
+  /// priority of a stream of this kind.
+  void use_kind(StreamKind kind) { kind_ = kind; }
 
  protected:
+  StreamKind node_kind() const { return kind_; }
   /// Adds the next node. If it throws, the builder is used up.
   virtual void add_node(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) = 0;
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
@@ -86,6 +92,7 @@ class CapturingBuilder : public GraphBuilder {
  private:
   void check_usable(const char* call) const;
 
+  StreamKind kind_ = StreamKind::compute;
   NodeId nodes_ = 0;
   bool usable_ = true;
 };

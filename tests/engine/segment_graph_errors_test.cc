@@ -137,14 +137,17 @@ TEST_P(GraphSegments, InsideACapturedFunctionTheEngineAnswersAsInAnyOther) {
         },
         {.writes = {a->var}, .context = device(), .name = "inner"});
   });
-  segment.replay();
-  EXPECT_EQ(values(*a), std::vector<double>(4, 1));
-  EXPECT_TRUE(contains(refusal, "'inner'")) << refusal;
+  for (int i = 0; i < 2; ++i) {  // without a graph, then in the capture
+    refusal.clear();
+    segment.replay();
+    EXPECT_EQ(values(*a), std::vector<double>(4, 1));
+    EXPECT_TRUE(contains(refusal, "'inner'")) << refusal;
+  }
   EXPECT_EQ(values(*b), std::vector<double>(4, 5));
   push_fill(*b, 6);
   segment.replay();
   EXPECT_EQ(values(*a), std::vector<double>(4, 1));
-  EXPECT_EQ(values(*b), std::vector<double>(4, 6));  // the second replay did not push the fill again
+  EXPECT_EQ(values(*b), std::vector<double>(4, 6));  // the third replay did not push the fill again
 }
 
 TEST_P(GraphSegments, ModeCheckNamesUndeclaredAccessesOfNodes) {

@@ -145,6 +145,35 @@ TEST(StreamOrderErrors, ALostDeviceFailsItsOwnAndLeavesTheOthers) {
   EXPECT_THROW(std::rethrow_exception(rig.vars[4]->failure->error), DeviceError);
 }
 
+TEST(StreamOrderErrors, OneOperationIsBlamedForTheLossOfADeviceAndTheOthersArePoisoned) {
+  for (const bool polled : {false, true}) {
+    Rig rig(5);
+    for (int i = 0; i < 4; ++i) rig.push({.writes = {i}, .context = fake(0)});  // on a stream each
+    rig.push({.updates = {2}, .context = fake(0)});
+    rig.push({.writes = {4}, .context = fake(1)});
+    if (polled) rig.poll();  // finds all of them pending
+    fake_device(0).lose();
+    rig.finish();
+    for (const int var : {0, 1, 2, 3}) EXPECT_EQ(rig.failure_of(var), "op0") << var;
+    EXPECT_EQ(rig.failure_of(4), "");
+    EXPECT_EQ(rig.failed_count, 1);
+    EXPECT_EQ(rig.inherited_count, 4);
+  }
+}
+
+TEST(StreamOrderErrors, AnErrorOfAnOperationBeforeTheLossOfItsDeviceStaysItsOwn) {
+  Rig rig(3);
+  rig.push({.writes = {0}, .context = fake(0), .fails_on_device = true});
+  run_all_streams();
+  rig.push({.writes = {1}, .context = fake(0)});
+  rig.push({.writes = {2}, .context = fake(0)});
+  fake_device(0).lose();
+  rig.finish();
+  EXPECT_EQ(rig.failure_of(0), "op0");
+  EXPECT_EQ(rig.failure_of(1), "op1");
+  EXPECT_EQ(rig.failure_of(2), "op1");
+}
+
 TEST(StreamOrderErrors, ALostDeviceIsNoExcuseToOvertakeAnother) {
   Rig rig(2);
   rig.push({.writes = {0}, .context = fake(1)});

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "engine/device/cuda/cuda_graph.h"
+#include "engine/device/cuda/cuda_small_copy.h"
 #include "engine/device/cuda/cuda_stream.h"
 #include "engine/device/event.h"
 #include "engine/device/registry.h"
@@ -17,7 +18,11 @@ constexpr size_t kFlagsAtOnce = 64;
 
 DeviceProperties describe(int id) {
   const CudaGuard guard(id);
-  MX_CUDA(cudaSetDevice(id));  // reports a broken device; CudaGuard would ignore the error
+  const CaptureExempt exempt;
+  int current = -1;
+  MX_CUDA(cudaGetDevice(&current));
+  if (current != id) MX_CUDA(cudaSetDevice(id));  // reports the error that CudaGuard has ignored
+  MX_CUDA(cudaFree(nullptr));                     // creates the context, and reports a broken device
   cudaDeviceProp properties{};
   MX_CUDA(cudaGetDeviceProperties(&properties, id));
   return {.name = properties.name,
@@ -138,6 +143,15 @@ void CudaDevice::copy_async(void* target, Context target_context, const void* so
       MX_CUDA(cudaMemcpyAsync(target, source, bytes, direction, native));
     }
   };
+  if (source_context.is_cpu()) await_small_results(source, bytes);
+  if (direction == cudaMemcpyDeviceToHost && bytes <= kSmallResultBytes &&
+      dynamic_cast<CudaStream*>(&stream) != nullptr) {
+    stream.submit([&](KernelContext& context) {
+      const auto native = static_cast<cudaStream_t>(context.native_stream());
+      if (!copy_small_result(*this, target, source, bytes, native)) copy(native);
+    });
+    return;
+  }
   if (dynamic_cast<CudaStream*>(&stream) != nullptr || dynamic_cast<CudaCapture*>(&stream) != nullptr) {
     stream.submit(
         [&copy](KernelContext& context) { copy(static_cast<cudaStream_t>(context.native_stream())); });
@@ -189,6 +203,7 @@ std::exception_ptr CudaDevice::failed(cudaError_t code, const char* call, const 
 }
 
 void CudaDevice::examine(cudaStream_t stream) noexcept {
+  (void)cudaGetLastError();  // left by the call that failed
   const CaptureExempt exempt;
   const cudaError_t code = cudaStreamQuery(stream);
   if (code == cudaSuccess) return;

@@ -1,14 +1,9 @@
 #include "engine/device/cuda/cuda_error.h"
 
 #include "engine/base/check.h"
+#include "engine/device/cuda/cuda_driver.h"
 
 namespace mx {
-
-namespace {
-
-thread_local int captures = 0;  // CapturingThreads that live on this thread
-
-}  // namespace
 
 CudaError::CudaError(cudaError_t code, const char* call, const char* file, int line)
     : DeviceError(detail::concat("[cuda] expected success of ", call, ", got ", cudaGetErrorName(code), " (",
@@ -45,13 +40,9 @@ bool is_sticky(cudaError_t code) noexcept {
   }
 }
 
-CapturingThread::CapturingThread() noexcept { ++captures; }
-CapturingThread::~CapturingThread() { --captures; }
-
 CaptureExempt::CaptureExempt() noexcept {
-  if (captures == 0) [[likely]]
-    return;
   exchanged_ = cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess;
+  if (!exchanged_) (void)cudaGetLastError();
 }
 
 CaptureExempt::~CaptureExempt() {
@@ -62,7 +53,8 @@ bool is_capture_error(cudaError_t code) noexcept {
   return code >= cudaErrorStreamCaptureUnsupported && code <= cudaErrorStreamCaptureWrongThread;
 }
 
-cudaError_t query_event(cudaEvent_t event) noexcept {
+cudaError_t query_event(int device, cudaEvent_t event) noexcept {
+  const CudaGuard guard(device);  // without it, the query may create the context of the thread's own device
   // Also on threads that do not capture: a capture in global mode by other code would refuse the query and
   // become invalid.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -83,13 +75,28 @@ CudaGuard::CudaGuard(int id) noexcept {
     return known && count == 1;
   }();
   if (single) return;
+  if (const CUcontext context = primary_context(id)) {
+    pushed_ = cuda_driver().push_current(context) == CUDA_SUCCESS;
+    if (pushed_) return;
+  }
   int current = -1;
-  if (cudaGetDevice(&current) != cudaSuccess || current == id) return;
-  if (cudaSetDevice(id) == cudaSuccess) before_ = current;
+  if (cudaGetDevice(&current) == cudaSuccess) {
+    if (current == id) return;
+    if (cudaSetDevice(id) == cudaSuccess) {
+      before_ = current;
+      return;
+    }
+  }
+  (void)cudaGetLastError();
 }
 
 CudaGuard::~CudaGuard() {
-  if (before_ >= 0) (void)cudaSetDevice(before_);
+  if (pushed_) {
+    CUcontext popped = nullptr;
+    (void)cuda_driver().pop_current(&popped);
+  } else if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) {
+    (void)cudaGetLastError();
+  }
 }
 
 }  // namespace mx

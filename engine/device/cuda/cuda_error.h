@@ -36,20 +36,13 @@ bool is_sticky(cudaError_t code) noexcept;
 /// Also a capture of other code in global mode, which restricts every thread.
 bool is_capture_error(cudaError_t code) noexcept;
 
-/// Returns whether an event has been reached. May be called while any thread captures. Neither leaves "not
-/// ready" as the thread's last error nor clears an earlier one.
-cudaError_t query_event(cudaEvent_t event) noexcept;
+/// Returns whether an event of a device has been reached. May be called while any thread captures. Neither
+/// leaves "not ready" as the thread's last error nor clears an earlier one.
+cudaError_t query_event(int device, cudaEvent_t event) noexcept;
 
-/// Scope in which the calling thread captures a graph in thread-local mode.
-class CapturingThread {
- public:
-  CapturingThread() noexcept;
-  ~CapturingThread();
-  CapturingThread(const CapturingThread&) = delete;
-};
-
-/// Scope in which a capturing thread may make calls that CUDA forbids during capture because they could touch
-/// the captured stream. Use it only for calls that do not touch it. Costs nothing on other threads.
+/// Scope in which a thread may make calls that CUDA forbids during a capture because they could touch the
+/// captured stream: a capture of this thread, or one of any other code in global mode, which restricts every
+/// thread. Use it only for calls that do not touch such a stream.
 class CaptureExempt {
  public:
   CaptureExempt() noexcept;
@@ -62,7 +55,10 @@ class CaptureExempt {
 };
 
 /// Makes a device current for the calling thread, until the end of the scope. Does not throw: a device that
-/// cannot be made current fails the calls that follow.
+/// cannot be made current fails the calls that follow. Leaves no last error.
+///
+/// It pushes the device's primary context instead of calling cudaSetDevice(). To restore a thread's device,
+/// cudaSetDevice() would create a context on it: on GPU 0, for every thread that has chosen none.
 class CudaGuard {
  public:
   explicit CudaGuard(int id) noexcept;
@@ -71,7 +67,8 @@ class CudaGuard {
   CudaGuard& operator=(const CudaGuard&) = delete;
 
  private:
-  int before_ = -1;  // the device to restore; -1 if the device was current already
+  bool pushed_ = false;
+  int before_ = -1;  // without the driver's functions, the device to restore; -1: none
 };
 
 }  // namespace mx

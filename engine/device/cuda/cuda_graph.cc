@@ -35,11 +35,11 @@ void CudaGraphDeleter::operator()(cudaGraphExec_t exec) const noexcept {
   if (cudaGraphExecDestroy(exec) != cudaSuccess) (void)cudaGetLastError();
 }
 
-CudaCapture::CudaCapture(CudaDevice& device, GraphMemory& memory)
-    : CapturingStream(device, memory), cuda_(device), id_(device.id()) {
+CudaCapture::CudaCapture(CudaDevice& device, GraphMemory& memory, StreamKind kind)
+    : CapturingStream(device, memory, kind), cuda_(device), id_(device.id()) {
   const CudaGuard guard(id_);
   const CaptureExempt exempt;
-  MX_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  stream_ = make_cuda_stream(kind);
 }
 
 CudaCapture::~CudaCapture() {
@@ -52,10 +52,12 @@ void CudaCapture::submit(Task task) {
   MX_CHECK(task, InvalidArgument, "[submit] expected a task, got an empty function");
   const CudaGuard guard(id_);
   try {
+    (void)cudaGetLastError();  // left by other code on this thread; the task is not to blame for it
     KernelContext context(device_, stream_, 0);
     task(context);
     MX_CUDA(cudaGetLastError());  // of kernel launches, which return nothing
   } catch (...) {
+    (void)cudaGetLastError();
     if (error_ == nullptr) error_ = std::current_exception();
   }
 }
@@ -76,12 +78,22 @@ CudaGraphHandle CudaCapture::end(cudaError_t& code) noexcept {
   return graph;
 }
 
-CudaGraphBuilder::CudaGraphBuilder(CudaDevice& device)
-    : CapturingBuilder(device), cuda_(device), stream_(device, *memory_) {
+CudaGraphBuilder::CudaGraphBuilder(CudaDevice& device) : CapturingBuilder(device), cuda_(device) {
   const CudaGuard guard(cuda_.id());
   cudaGraph_t graph = nullptr;
   MX_CUDA(cudaGraphCreate(&graph, 0));
   graph_.reset(graph);
+}
+
+CudaGraphBuilder::~CudaGraphBuilder() {
+  const CudaGuard guard(cuda_.id());
+  graph_.reset();
+}
+
+CudaCapture& CudaGraphBuilder::stream() {
+  std::unique_ptr<CudaCapture>& found = streams_[static_cast<size_t>(node_kind())];
+  if (found == nullptr) found = std::make_unique<CudaCapture>(cuda_, *memory_, node_kind());
+  return *found;
 }
 
 void CudaGraphBuilder::add_node(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) {
@@ -95,18 +107,16 @@ void CudaGraphBuilder::add_node(std::span<const NodeId> after, const std::functi
   std::exception_ptr error;
   cudaError_t code = cudaSuccess;
   CudaGraphHandle work;
+  CudaCapture& stream = this->stream();
   try {
-    stream_.begin();
-    {
-      const CapturingThread capturing;
-      try {
-        enqueue(stream_);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      if (std::exception_ptr first = stream_.take_error()) error = error != nullptr ? error : first;
+    stream.begin();
+    try {
+      enqueue(stream);
+    } catch (...) {
+      error = std::current_exception();
     }
-    work = stream_.end(code);
+    if (std::exception_ptr first = stream.take_error()) error = error != nullptr ? error : first;
+    work = stream.end(code);
   } catch (const CudaError& e) {
     cuda_.failed(e.code(), "cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal)", __FILE__,
                  __LINE__);
@@ -149,13 +159,21 @@ std::unique_ptr<DeviceGraph> CudaGraphBuilder::make_graph() {
   const CudaGuard guard(cuda_.id());
   const CaptureExempt exempt;
   cudaGraphExec_t exec = nullptr;
-  if (const cudaError_t code = cudaGraphInstantiateWithFlags(&exec, graph_.get(), 0); code != cudaSuccess) {
+  // Without the flag, all nodes would have the priority of the stream on which the graph is launched.
+  constexpr auto kFlags = cudaGraphInstantiateFlagUseNodePriority;
+  if (const cudaError_t code = cudaGraphInstantiateWithFlags(&exec, graph_.get(), kFlags);
+      code != cudaSuccess) {
     std::rethrow_exception(
-        cuda_.failed(code, "cudaGraphInstantiateWithFlags(&exec, graph, 0)", __FILE__, __LINE__));
+        cuda_.failed(code, "cudaGraphInstantiateWithFlags(&exec, graph, flags)", __FILE__, __LINE__));
+  }
+  std::vector<std::shared_ptr<WatchedWord>> words;
+  for (const auto& stream : streams_) {
+    if (stream == nullptr) continue;
+    for (std::shared_ptr<WatchedWord>& word : stream->take_words()) words.push_back(std::move(word));
   }
   CudaGraphExecHandle handle(exec);
   return std::make_unique<CudaGraph>(cuda_, std::move(handle), nodes_.size(), std::move(memory_),
-                                     stream_.take_words());
+                                     std::move(words));
 }
 
 CudaGraph::~CudaGraph() {

@@ -9,6 +9,7 @@
 // Thread-safety: as device.h says of builders and graphs.
 #pragma once
 
+#include <array>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -33,7 +34,7 @@ using CudaGraphExecHandle = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_
 class CudaCapture final : public CapturingStream, public KernelErrors {
  public:
   /// Throws CudaError.
-  CudaCapture(CudaDevice& device, GraphMemory& memory);
+  CudaCapture(CudaDevice& device, GraphMemory& memory, StreamKind kind);
   ~CudaCapture() override;
   void submit(Task task) override;
 
@@ -77,15 +78,17 @@ class CudaGraphBuilder final : public CapturingBuilder {
  public:
   /// Throws CudaError.
   explicit CudaGraphBuilder(CudaDevice& device);
+  ~CudaGraphBuilder() override;
 
  private:
+  CudaCapture& stream();
   void add_node(std::span<const NodeId> after, const std::function<void(Stream&)>& enqueue) override;
   std::unique_ptr<DeviceGraph> make_graph() override;
 
   CudaDevice& cuda_;
   CudaGraphHandle graph_;
   std::vector<cudaGraphNode_t> nodes_;
-  CudaCapture stream_;
+  std::array<std::unique_ptr<CudaCapture>, 4> streams_;  // by the kind of the node, which sets its priority
 };
 
 }  // namespace mx

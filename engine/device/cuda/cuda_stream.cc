@@ -1,11 +1,9 @@
 #include "engine/device/cuda/cuda_stream.h"
 
-#include <cuda.h>
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "engine/device/cuda/cuda_driver.h"
 #include "engine/device/cuda/cuda_poller.h"
 #include "engine/device/event.h"
 
@@ -15,32 +13,13 @@ namespace {
 
 thread_local const CudaStream* current_stream = nullptr;
 
-// The driver's stream memory operation, found through the runtime so that nothing links to libcuda.
-PFN_cuStreamWaitValue32_v11070 stream_wait_value() {
-  static const auto function = [] {
-    void* pointer = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-    const cudaError_t code =
-        cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &pointer, 11070, cudaEnableDefault, &found);
-#else
-    const cudaError_t code =
-        cudaGetDriverEntryPoint("cuStreamWaitValue32", &pointer, cudaEnableDefault, &found);
-#endif
-    if (code != cudaSuccess) (void)cudaGetLastError();
-    if (code != cudaSuccess || found != cudaDriverEntryPointSuccess) pointer = nullptr;
-    return reinterpret_cast<PFN_cuStreamWaitValue32_v11070>(pointer);
-  }();
-  return function;
-}
-
 }  // namespace
 
 EventStatus CudaPoint::query() const noexcept {
   const EventStatus known = status_.load(std::memory_order_acquire);
   if (known != EventStatus::pending) return known;
   const bool passed = progress_->reached.load(std::memory_order_acquire) >= number_;
-  const cudaError_t code = passed ? cudaSuccess : query_event(event_);
+  const cudaError_t code = passed ? cudaSuccess : query_event(device_.id(), event_);
   if (code == cudaErrorNotReady || is_capture_error(code)) return EventStatus::pending;
   if (code == cudaSuccess && !passed) {
     uint64_t reached = progress_->reached.load(std::memory_order_relaxed);
@@ -80,19 +59,25 @@ void CudaPoint::when_reached(std::function<void()> callback) {
   }
 }
 
-CudaStream::CudaStream(CudaDevice& device, StreamKind kind) : device_(device), kind_(kind) {
-  const CudaGuard guard(device.id());
+cudaStream_t make_cuda_stream(StreamKind kind) {
   int least = 0;
   int greatest = 0;
   MX_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  // Communication is short and other ranks wait for it, so it gets the higher priority.
-  MX_CUDA(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+  cudaStream_t stream = nullptr;
+  MX_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                        kind == StreamKind::comm ? greatest : least));
+  return stream;
+}
+
+CudaStream::CudaStream(CudaDevice& device, StreamKind kind) : device_(device), kind_(kind) {
+  const CudaGuard guard(device.id());
+  stream_ = make_cuda_stream(kind);
 }
 
 CudaStream::~CudaStream() {
   forget_stream(*this);
   const CudaGuard guard(device_.id());
+  const CaptureExempt exempt;
   if (const cudaError_t code = cudaStreamSynchronize(stream_); code != cudaSuccess) {
     device_.failed(code, "cudaStreamSynchronize(stream)", __FILE__, __LINE__);
   } else {
@@ -198,6 +183,7 @@ std::shared_ptr<EventPoint> CudaStream::point_after_waiting(cudaError_t code, co
                                                             const WatchedLaunches& launches) {
   std::exception_ptr error = device_.failed(code, call, __FILE__, __LINE__);
   if (device_.lost() != nullptr) return HostPoint::reached(carried != nullptr ? carried : error);
+  const CaptureExempt exempt;
   if (const cudaError_t waited = cudaStreamSynchronize(stream_); waited != cudaSuccess) {
     error = device_.failed(waited, "cudaStreamSynchronize(stream)", __FILE__, __LINE__);
     return HostPoint::reached(carried != nullptr ? carried : error);
@@ -265,7 +251,7 @@ void CudaStream::enqueue_wait(std::shared_ptr<EventPoint> point) {
 
 // A point of another backend: the stream waits for a flag that its callback sets.
 void CudaStream::wait_for_host(std::shared_ptr<EventPoint> point) {
-  const auto wait_value = stream_wait_value();
+  const auto wait_value = cuda_driver().wait_value;
   MX_CHECK(wait_value != nullptr, DeviceError,
            "[wait] expected a CUDA driver with stream memory operations, got one without; ",
            device_.context(), " needs them to wait for another kind of device");
@@ -327,6 +313,7 @@ void CudaStream::synchronize() {
   }
   if (device_.lost() == nullptr) {
     const CudaGuard guard(device_.id());
+    const CaptureExempt exempt;
     if (const cudaError_t code = cudaStreamSynchronize(stream_); code != cudaSuccess) {
       error = device_.failed(code, "cudaStreamSynchronize(stream)", __FILE__, __LINE__);
     } else {

@@ -59,6 +59,10 @@ class CudaPoint final : public EventPoint, public std::enable_shared_from_this<C
   mutable std::atomic<EventStatus> status_{EventStatus::pending};  // final once it is not pending
 };
 
+/// Makes a stream of the current device. Communication is short and other ranks wait for it, so it gets the
+/// highest priority, other work the lowest. Throws CudaError.
+cudaStream_t make_cuda_stream(StreamKind kind);
+
 class CudaStream final : public Stream, public KernelErrors {
  public:
   CudaStream(CudaDevice& device, StreamKind kind);

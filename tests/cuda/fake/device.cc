@@ -79,6 +79,35 @@ CUresult stream_wait_value(CUstream stream, CUdeviceptr address, cuuint32_t valu
   return static_cast<CUresult>(result);
 }
 
+// Contexts of the driver. The handle of a device's primary context is its number plus one.
+CUresult device_get(CUdevice* device, int ordinal) {
+  *device = ordinal;
+  return ordinal >= 0 && ordinal < static_cast<int>(state().devices.size()) ? CUDA_SUCCESS
+                                                                            : CUDA_ERROR_INVALID_DEVICE;
+}
+CUresult retain_primary(CUcontext* context, CUdevice device) {
+  const Lock lock(state().mutex);
+  state().devices[static_cast<size_t>(device)].has_context = true;
+  *context = reinterpret_cast<CUcontext>(static_cast<intptr_t>(device) + 1);
+  return CUDA_SUCCESS;
+}
+CUresult push_current(CUcontext context) {
+  this_thread().pushed.push_back(static_cast<int>(reinterpret_cast<intptr_t>(context)) - 1);
+  return CUDA_SUCCESS;
+}
+CUresult pop_current(CUcontext* context) {
+  std::vector<int>& pushed = this_thread().pushed;
+  if (pushed.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = reinterpret_cast<CUcontext>(static_cast<intptr_t>(pushed.back()) + 1);
+  pushed.pop_back();
+  return CUDA_SUCCESS;
+}
+
+struct EntryPoint {
+  const char* name;
+  void* function;
+};
+
 }  // namespace
 
 State& state() {
@@ -121,13 +150,34 @@ bool has_context(int device) {
   return state().devices[static_cast<size_t>(device)].has_context;
 }
 
+bool may_access(int device, const void* address) {
+  const Lock lock(state().mutex);
+  const Block* const block = block_of(address);
+  if (block == nullptr || block->type != cudaMemoryTypeDevice || block->device == device)
+    return block != nullptr;
+  if (!state().devices[static_cast<size_t>(device)].peers.contains(block->device)) return false;
+  return block->pool == nullptr || block->pool->access.contains(device);
+}
+
+std::vector<int> graph_priorities() {
+  const Lock lock(state().mutex);
+  return state().graph_priorities;
+}
+
 std::string fault_text() {
   const Lock lock(state().mutex);
   return state().fault_text;
 }
 
+int current_device() {
+  const ThreadState& thread = this_thread();
+  return thread.pushed.empty() ? thread.device : thread.pushed.back();
+}
+
+void touch_current() { state().devices[static_cast<size_t>(current_device())].has_context = true; }
+
 DeviceState& current(cudaError_t& code) {
-  DeviceState& device = state().devices[static_cast<size_t>(this_thread().device)];
+  DeviceState& device = state().devices[static_cast<size_t>(current_device())];
   device.has_context = true;
   code = device.lost;
   return device;
@@ -145,14 +195,15 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = this_thread().device;
+  *device = current_device();
   return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
   return call([&](Lock&) {
     if (device < 0 || device >= static_cast<int>(state().devices.size())) return cudaErrorInvalidDevice;
-    this_thread().device = device;
+    ThreadState& thread = this_thread();
+    (thread.pushed.empty() ? thread.device : thread.pushed.back()) = device;
     state().devices[static_cast<size_t>(device)].has_context = true;
     return cudaSuccess;
   });
@@ -193,7 +244,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     cudaError_t code = cudaSuccess;
     DeviceState& device = current(code);
     if (code != cudaSuccess) return code;
-    if (peer == this_thread().device || peer >= static_cast<int>(state().devices.size()))
+    if (peer == current_device() || peer >= static_cast<int>(state().devices.size()))
       return cudaErrorInvalidDevice;
     return device.peers.insert(peer).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
   });
@@ -205,7 +256,7 @@ cudaError_t cudaDeviceSynchronize() {
     (void)current(code);
     if (code != cudaSuccess) return code;
     if (code = check_unsafe(); code != cudaSuccess) return code;
-    return wait_idle(lock, this_thread().device);
+    return wait_idle(lock, current_device());
   });
 }
 
@@ -231,8 +282,14 @@ cudaError_t cudaDriverGetVersion(int* version) {
 
 cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* found) {
-  const bool known = std::strcmp(name, "cuStreamWaitValue32") == 0;
-  *function = known ? reinterpret_cast<void*>(&stream_wait_value) : nullptr;
-  *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  const EntryPoint known[] = {{"cuStreamWaitValue32", reinterpret_cast<void*>(&stream_wait_value)},
+                              {"cuDeviceGet", reinterpret_cast<void*>(&device_get)},
+                              {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&retain_primary)},
+                              {"cuCtxPushCurrent", reinterpret_cast<void*>(&push_current)},
+                              {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop_current)}};
+  *function = nullptr;
+  for (const EntryPoint& entry : known)
+    if (std::strcmp(name, entry.name) == 0) *function = entry.function;
+  *found = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }

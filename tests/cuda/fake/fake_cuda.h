@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace mx::fake_cuda {
 
@@ -63,6 +64,11 @@ void lose(int device, cudaError_t code);
 int device_of(cudaStream_t stream);
 /// Returns whether a call has created the context of a device.
 bool has_context(int device);
+/// Returns whether kernels of a device may access the memory at this address: its own, or that of a device to
+/// which it has peer access, if the memory's pool allows it.
+bool may_access(int device, const void* address);
+/// Returns the priorities with which the kernels of the graph that was launched last run.
+std::vector<int> graph_priorities();
 /// Returns the text of the exception that a kernel threw last; empty if none did.
 std::string fault_text();
 

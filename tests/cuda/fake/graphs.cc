@@ -103,6 +103,15 @@ std::vector<size_t> flatten(const CUgraph_st& graph, const std::vector<size_t>& 
   return {ends.begin(), ends.end()};
 }
 
+/// Notes the priority of each kernel: its own, or that of the stream.
+void note_priorities(const CUgraph_st& graph, const int* stream) {
+  for (const auto& node : graph.nodes) {
+    if (node->kind == NodeKind::kernel)
+      state().graph_priorities.push_back(stream != nullptr ? *stream : node->priority);
+    if (node->child != nullptr) note_priorities(*node->child, stream);
+  }
+}
+
 cudaError_t add_node(cudaGraphNode_t* node, CUgraph_st& graph, const cudaGraphNode_t* after, size_t count,
                      NodeKind kind, const CUgraph_st* child) {
   auto made = std::make_unique<CUgraphNode_st>();
@@ -255,7 +264,8 @@ cudaError_t cudaGraphKernelNodeGetAttribute(cudaGraphNode_t node, cudaLaunchAttr
   });
 }
 
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                          unsigned long long flags) {
   return call([&](Lock&) {
     cudaError_t code = cudaSuccess;
     (void)current(code);
@@ -263,6 +273,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t gra
     if (code = check_unsafe(); code != cudaSuccess) return code;
     auto made = std::make_unique<CUgraphExec_st>();
     made->graph = clone(*graph);
+    made->node_priorities = (flags & cudaGraphInstantiateFlagUseNodePriority) != 0;
     *exec = made.release();
     return cudaSuccess;
   });
@@ -302,6 +313,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
       stream->tips = {node};
       return cudaSuccess;
     }
+    state().graph_priorities.clear();
+    note_priorities(*exec->graph, exec->node_priorities ? nullptr : &stream->priority);
     auto item = std::make_shared<Item>();
     (void)flatten(*exec->graph, {}, item->tasks);
     if (exec->last != nullptr) item->after.push_back(exec->last);  // launches of one graph do not overlap

@@ -179,7 +179,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
     (void)current(code);
     if (code != cudaSuccess) return code;
     if (code = check_unsafe(); code != cudaSuccess) return code;
-    return allocate(this_thread().device, bytes, cudaMemoryTypeDevice, nullptr, memory);
+    return allocate(current_device(), bytes, cudaMemoryTypeDevice, nullptr, memory);
   });
 }
 
@@ -191,7 +191,7 @@ cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
     (void)current(code);
     if (code != cudaSuccess) return code;
     if (code = check_unsafe(); code != cudaSuccess) return code;
-    return allocate(this_thread().device, bytes, cudaMemoryTypeHost, nullptr, memory);
+    return allocate(current_device(), bytes, cudaMemoryTypeHost, nullptr, memory);
   });
 }
 
@@ -242,6 +242,7 @@ cudaError_t cudaHostGetDevicePointer(void** address, void* host, unsigned) {
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
   return call([&](Lock&) {
+    touch_current();
     *attributes = {};
     attributes->type = cudaMemoryTypeUnregistered;
     attributes->device = -2;
@@ -308,7 +309,7 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* prope
     if (properties->location.type == cudaMemLocationTypeDevice) {
       made->device = properties->location.id;
     } else if (properties->location.type == cudaMemLocationTypeHost) {
-      made->device = this_thread().device;
+      made->device = current_device();
       made->type = cudaMemoryTypeHost;
     } else {
       return cudaErrorInvalidValue;
@@ -325,8 +326,15 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t) {
   return call([&](Lock&) { return pool->alive ? cudaSuccess : cudaErrorInvalidValue; });
 }
-cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc*, size_t) {
-  return call([&](Lock&) { return pool->alive ? cudaSuccess : cudaErrorInvalidValue; });
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* list, size_t count) {
+  return call([&](Lock&) {
+    if (!pool->alive) return cudaErrorInvalidValue;
+    for (size_t i = 0; i < count; ++i) {
+      if (list[i].location.type != cudaMemLocationTypeDevice) return cudaErrorInvalidValue;
+      if (list[i].flags == cudaMemAccessFlagsProtReadWrite) pool->access.insert(list[i].location.id);
+    }
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t pool, cudaStream_t stream) {
@@ -338,7 +346,7 @@ cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t p
 
 cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
   return call([&](Lock&) {
-    return allocate_in_order(memory, bytes, this_thread().device, cudaMemoryTypeDevice, nullptr, stream);
+    return allocate_in_order(memory, bytes, current_device(), cudaMemoryTypeDevice, nullptr, stream);
   });
 }
 

@@ -81,6 +81,7 @@ struct State {
   bool stopped = false;  // a thread waits in cudaFree(): all others wait for it
   std::thread::id stopper;
   std::string fault_text;
+  std::vector<int> graph_priorities;           // see graph_priorities()
   std::vector<std::shared_ptr<void>> handles;  // never freed: a destroyed handle is recognised
 };
 
@@ -90,12 +91,14 @@ using Lock = std::unique_lock<std::mutex>;
 
 struct ThreadState {
   int device = 0;
+  std::vector<int> pushed;  // devices whose contexts were pushed; the last one is the current device
   cudaError_t last_error = cudaSuccess;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::map<int, cudaStream_t> streams;  // cudaStreamPerThread, by device
   ~ThreadState();
 };
 ThreadState& this_thread();
+int current_device();
 
 /// The body of every call: takes the lock, waits while another thread has stopped the world, and notes the
 /// error as the thread's last one.
@@ -111,6 +114,9 @@ cudaError_t call(const F& body) {
 
 /// The current device, whose context it creates if there is none. `code` becomes the error that has lost it.
 DeviceState& current(cudaError_t& code);
+/// Creates the context of the current device. Most calls of the runtime do, also if they are about another
+/// device.
+void touch_current();
 
 /// A stream by its handle. Null, and the error, for one that has been destroyed or whose device is lost.
 cudaStream_t find(cudaStream_t stream, cudaError_t& code);
@@ -165,6 +171,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
   std::unique_ptr<CUgraph_st> graph;
+  bool node_priorities = false;
   mx::fake_cuda::DonePtr last;  // the latest launch
 };
 
@@ -190,4 +197,5 @@ struct CUmemPoolHandle_st {
   int device = 0;
   cudaMemoryType type = cudaMemoryTypeDevice;
   bool alive = true;
+  std::set<int> access;  // other devices that may access it
 };

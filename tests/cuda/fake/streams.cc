@@ -45,7 +45,7 @@ cudaError_t launch_checked(Lock& lock, const void* function, dim3 grid, dim3 blo
     if (stream->capture != nullptr) invalidate(*stream->capture);
     return cudaErrorInvalidValue;
   }
-  if (stream->device != this_thread().device) return cudaErrorInvalidResourceHandle;
+  if (stream->device != current_device()) return cudaErrorInvalidResourceHandle;
   State& s = state();
   if (function != nullptr && stream->capture == nullptr && s.loaded.insert(function).second && loads_lazily())
     if (code = wait_idle(lock, stream->device); code != cudaSuccess) return code;
@@ -54,6 +54,7 @@ cudaError_t launch_checked(Lock& lock, const void* function, dim3 grid, dim3 blo
 
 /// An event that exists and whose device works.
 cudaError_t check_event(const CUevent_st& event) {
+  touch_current();
   if (!event.alive) return cudaErrorInvalidResourceHandle;
   return state().devices[static_cast<size_t>(event.device)].lost;
 }
@@ -98,12 +99,13 @@ ThreadState::~ThreadState() {
 
 cudaStream_t find(cudaStream_t stream, cudaError_t& code) {
   State& s = state();
+  touch_current();
   if (stream == nullptr || stream == cudaStreamLegacy) {
     stream = current(code).legacy;
   } else if (stream == cudaStreamPerThread) {
-    cudaStream_t& own = this_thread().streams[this_thread().device];
+    cudaStream_t& own = this_thread().streams[current_device()];
     (void)current(code);
-    if (own == nullptr) own = make_stream(this_thread().device, cudaStreamDefault, 0);
+    if (own == nullptr) own = make_stream(current_device(), cudaStreamDefault, 0);
     stream = own;
   }
   code = stream->alive ? s.devices[static_cast<size_t>(stream->device)].lost : cudaErrorInvalidResourceHandle;
@@ -149,7 +151,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   return call([&](Lock&) {
     cudaError_t code = cudaSuccess;
     (void)current(code);
-    if (code == cudaSuccess) *stream = make_stream(this_thread().device, flags, priority);
+    if (code == cudaSuccess) *stream = make_stream(current_device(), flags, priority);
     return code;
   });
 }
@@ -232,7 +234,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     (void)current(code);
     if (code != cudaSuccess) return code;
     auto made = std::make_shared<CUevent_st>();
-    made->device = this_thread().device;
+    made->device = current_device();
     state().handles.push_back(made);
     *event = made.get();
     return cudaSuccess;
