@@ -152,7 +152,7 @@ constexpr Operator kMatmul = {
 };
 
 constexpr Operator kMatmulI32 = {
-    .kernel = {"matmul_i32", run_matmul_i32, nullptr, kDirectProducts},
+    .kernel = {"matmul_i32", run_matmul_i32, cuda::matmul_i32, kDirectProducts},
     .doc =
         "Matrix product of two arrays of i8, or of u8, with sums and results of i32. Shapes are those of "
         "matmul.",

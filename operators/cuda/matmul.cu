@@ -1,4 +1,4 @@
-// matmul, dot, linear and addmm on a GPU.
+// matmul, matmul_i32, dot, linear and addmm on a GPU.
 #include "operators/matmul.h"
 
 #include "operators/cuda/blas.h"
@@ -63,6 +63,9 @@ void multiply_tensors(const KernelArgs& args, const Tensor& out, const Tensor& a
 }  // namespace
 
 void matmul(const KernelArgs& args) { multiply_tensors(args, args.out[0], args.in[0], args.in[1]); }
+
+/// The operands are converted to the type of the result.
+void matmul_i32(const KernelArgs& args) { matmul(args); }
 
 void dot(const KernelArgs& args) { matmul(args); }
 

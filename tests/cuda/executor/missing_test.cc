@@ -15,7 +15,6 @@ const std::map<std::string, std::string>& without_kernel() {
   static const std::map<std::string, std::string> reasons = {
       {"gru_inference", "not written yet; GPUs run the recorded operator"},
       {"lstm_inference", "as gru_inference"},
-      {"matmul_i32", "not written yet; cuBLASLt has it"},
       {"rnn_inference", "as gru_inference"},
   };
   return reasons;
