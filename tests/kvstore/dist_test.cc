@@ -109,20 +109,24 @@ TEST(DistStoreErrors, AValueThatHasFailedEndsTheCallsOfAllRanks) {
 }
 
 TEST(DistStoreErrors, ARankThatDoesNotComeIsNamed) {
-  const auto errors = on_ranks(
-      3,
-      [&](KVStore& kv) {
-        NDArray a = zeros({2});
-        kv.allreduce({"gradient"}, {a}, {a});
-        a.wait();
-        if (kv.rank() == 2) return;
-        kv.allreduce({"gradient"}, {a}, {a});
-        const std::string message = error_of<Error>([&] { a.wait(); });
-        EXPECT_TRUE(contains(message, "gradient")) << message;
-        EXPECT_TRUE(contains(message, "rank 2")) << message;
-      },
-      {}, 3000);
-  expect_no_errors(errors);
+  for (const KVOrder order : {KVOrder::program, KVOrder::priority}) {
+    const auto errors = on_ranks(
+        3,
+        [&](KVStore& kv) {
+          NDArray a = zeros({2}), b = zeros({2});
+          kv.allreduce({"gradient"}, {a}, {a});
+          a.wait();
+          if (kv.rank() == 2) return;
+          kv.allreduce({"gradient"}, {a}, {a});
+          kv.allreduce({"other"}, {b}, {b}, {.priority = 1});
+          const std::string message = error_of<Error>([&] { a.wait(); });
+          EXPECT_TRUE(contains(message, "gradient")) << message;
+          EXPECT_TRUE(contains(message, "rank 2")) << message;
+          error_of<Error>([&] { b.wait(); });
+        },
+        {.order = order}, 3000);
+    expect_no_errors(errors);
+  }
 }
 
 TEST(DistStoreErrors, ValuesThatHaveDivergedAreNamed) {

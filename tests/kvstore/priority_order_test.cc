@@ -2,6 +2,7 @@
 // of the program, and programs that differ or fail end with errors.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -63,43 +64,73 @@ struct Noted {
   Members members;
 };
 
+/// Waits until all calls have been made whose values are ready: the engine has one thread.
+void after_the_calls() {
+  std::promise<void> ran;
+  current_engine().push([&] { ran.set_value(); },
+                        {.priority = -32768, .name = "after the calls", .lane = StreamKind::comm});
+  ran.get_future().wait();
+}
+
 /// The calls of a random program. All ranks make the same ones, but their values become ready in other
-/// orders.
+/// orders. About half of the programs are gated: no call starts before the values of all are ready.
 class RandomProgram {
  public:
-  /// The value of call `failing` fails on rank `failing_rank`; -1: of none.
-  RandomProgram(unsigned seed, int ranks, int failing = -1, int failing_rank = 0)
-      : seed_(seed), ranks_(ranks), failing_(failing), failing_rank_(failing_rank) {}
-  static constexpr int kCalls = 14;
+  static constexpr int kCalls = 12;
+  /// `ready` counts the ranks whose values are ready. In the second round, the value of call `failing` fails
+  /// on rank `failing_rank`; -1: of none.
+  RandomProgram(unsigned seed, std::atomic<int>& ready, int failing, int failing_rank)
+      : seed_(seed), ready_(ready), failing_(failing), failing_rank_(failing_rank) {}
 
   /// Runs on one rank. Returns the values, as bytes, or the texts of errors.
   std::vector<std::string> run(KVStore& kv) {
-    std::mt19937 same(seed_), own(seed_ * 31 + static_cast<unsigned>(kv.rank()));
+    std::mt19937 own(seed_ * 31 + static_cast<unsigned>(kv.rank()));
     rank_ = kv.rank();
-    results_.clear();
-    holds_.clear();
     kv.init("stored", rank_value(7));
-    const bool ranks_differ = same() % 2 == 0;
-    for (int call = 0; call < kCalls; ++call) {
-      KVOptions options{.priority = static_cast<int>(same() % 7) - 3};
-      if (ranks_differ) options.priority = static_cast<int>(own() % 7) - 3;
-      const unsigned kind = same() % 8;
-      make(kv, kind, call, 1 + static_cast<int64_t>(same() % 300), options);
-      if (own() % 3 == 0) release(own() % holds_.size());
-      // A rank may wait for what it has asked for, whether the others do or not.
-      if (own() % 12 == 0) {
-        for (size_t i = 0; i < holds_.size(); ++i) release(i);
-        text_of(results_.back());
-      }
-    }
-    for (size_t left = holds_.size(); left-- > 0;) release(own() % (left + 1));
-    for (size_t i = 0; i < holds_.size(); ++i) release(i);
     std::vector<std::string> texts;
-    for (const NDArray& result : results_) texts.push_back(text_of(result));
+    // The first round compares the keys, and no call overtakes such a comparison.
+    for (const bool second : {false, true}) {
+      results_.clear();
+      holds_.clear();
+      make_all(kv, own, second);
+      for (const NDArray& result : results_) texts.push_back(text_of(result));
+    }
     return texts;
   }
 
  private:
+  void make_all(KVStore& kv, std::mt19937& own, bool second) {
+    std::mt19937 same(seed_);
+    const bool gated = same() % 2 == 0 && second, ranks_differ = same() % 2 == 0;
+    NDArray gate = zeros({1});
+    test::Hold gate_held;
+    if (gated) {
+      if (rank_ == kv.size() - 1)
+        current_engine().push_async(gate_held.operation(), {.updates = {gate.var()}, .name = "held"});
+      kv.push_barrier(gate);
+    }
+    for (int call = 0; call < kCalls; ++call) {
+      const unsigned kind = same() % 8;
+      const auto size = 1 + static_cast<int64_t>(same() % 300);
+      KVOptions options{.priority = static_cast<int>(same() % 7) - 3};
+      if (ranks_differ) options.priority = static_cast<int>(own() % 7) - 3;
+      make(kv, kind, call, size, second && call == failing_ && rank_ == failing_rank_, options);
+      if (own() % 3 == 0) holds_[own() % holds_.size()].release();
+      // A rank may wait for what it has asked for, whether the others do or not.
+      if (!gated && own() % 12 == 0) {
+        for (test::Hold& hold : holds_) hold.release();
+        text_of(results_.back());
+      }
+    }
+    std::shuffle(holds_.begin(), holds_.end(), own);
+    for (test::Hold& hold : holds_) hold.release();
+    if (!gated) return;
+    after_the_calls();
+    ++ready_;
+    while (ready_ < kv.size()) std::this_thread::yield();
+    gate_held.release();
+  }
+
   NDArray rank_value(int64_t size) const { return test::rank_value(rank_, size, seed_); }
   /// Returns a value that is ready when its hold is released.
   NDArray held(NDArray value, bool fails = false) {
@@ -110,11 +141,10 @@ class RandomProgram {
                             {.updates = {value.var()}, .name = "bad"});
     return value;
   }
-  void release(size_t i) { holds_[i].release(); }
 
-  void make(KVStore& kv, unsigned kind, int call, int64_t size, const KVOptions& options) {
+  void make(KVStore& kv, unsigned kind, int call, int64_t size, bool fails, const KVOptions& options) {
     const std::string key = "call " + std::to_string(call);
-    NDArray value = held(rank_value(size), call == failing_ && rank_ == failing_rank_);
+    NDArray value = held(rank_value(size), fails);
     switch (kind) {
       case 0: {
         kv.push("stored", held(rank_value(7)), options);
@@ -159,7 +189,8 @@ class RandomProgram {
   }
 
   const unsigned seed_;
-  const int ranks_, failing_, failing_rank_;
+  std::atomic<int>& ready_;
+  const int failing_, failing_rank_;
   int rank_ = 0;
   std::vector<NDArray> results_;
   std::vector<test::Hold> holds_;
@@ -176,10 +207,11 @@ Outcome outcome_of(const Members& members, KVStoreOptions options, unsigned seed
   const Noted group(members);
   Outcome outcome;
   outcome.results.resize(members.size());
+  std::atomic<int> ready{0};
   expect_no_errors(on_group(
       group.members,
       [&](KVStore& kv) {
-        RandomProgram program(seed, kv.size(), failing, failing_rank);
+        RandomProgram program(seed, ready, failing, failing_rank);
         outcome.results[static_cast<size_t>(kv.rank())] = program.run(kv);
       },
       options));
@@ -192,14 +224,6 @@ Names names_of_sums(const std::vector<NotedCall>& calls) {
   for (const NotedCall& call : calls)
     if (call.collective == Collective::allreduce) names.push_back(call.what);
   return names;
-}
-
-/// Waits until all calls have been made whose values are ready: the engine has one thread.
-void after_the_calls() {
-  std::promise<void> ran;
-  current_engine().push([&] { ran.set_value(); },
-                        {.priority = -32768, .name = "after the calls", .lane = StreamKind::comm});
-  ran.get_future().wait();
 }
 
 #ifdef MX_TSAN
