@@ -229,6 +229,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMultiProcessorCount:
       *value = 4;
       return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      return cudaSuccess;
     default:
       return this_thread().last_error = cudaErrorNotSupported;
   }
@@ -286,7 +292,10 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
                               {"cuDeviceGet", reinterpret_cast<void*>(&device_get)},
                               {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&retain_primary)},
                               {"cuCtxPushCurrent", reinterpret_cast<void*>(&push_current)},
-                              {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop_current)}};
+                              {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop_current)},
+                              {"cuLibraryLoadData", library_function("cuLibraryLoadData")},
+                              {"cuLibraryGetKernel", library_function("cuLibraryGetKernel")},
+                              {"cuLaunchKernel", library_function("cuLaunchKernel")}};
   *function = nullptr;
   for (const EntryPoint& entry : known)
     if (std::strcmp(name, entry.name) == 0) *function = entry.function;

@@ -150,6 +150,8 @@ CUgraphNode_st* capture_node(CUstream_st& stream, Work work);
 
 /// The block that contains an address, and where it begins; null if there is none.
 const Block* block_of(const void* address, const char** begin = nullptr);
+/// A function of the driver about libraries of kernels (libraries.cc).
+void* library_function(const char* name);
 cudaError_t allocate(int device, size_t bytes, cudaMemoryType type, cudaMemPool_t pool, void** memory);
 void release(void* memory);
 
