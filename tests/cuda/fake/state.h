@@ -90,7 +90,10 @@ using Lock = std::unique_lock<std::mutex>;
 
 struct ThreadState {
   int device = 0;
-  std::vector<int> pushed;  // devices whose contexts were pushed; the last one is the current device
+  // Devices whose contexts were pushed; the last one is the current device. Not a vector: the thread that
+  // ends the process calls CUDA after its thread_local objects have been destroyed.
+  int pushed[64] = {};
+  size_t depth = 0;
   cudaError_t last_error = cudaSuccess;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::map<int, cudaStream_t> streams;  // cudaStreamPerThread, by device
