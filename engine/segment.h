@@ -12,11 +12,10 @@
 // Graphs. A segment replays as a graph of a device if all its operations are synchronous and on one
 // accelerator that has graphs (a GPU, a virtual device), except in mode naive. A replay is then one operation
 // on one stream:
-//   - The functions are called when the first replay is issued, one after another on its stream, and again
-//     when the second one is issued, with a stream that captures what they enqueue. Each later replay repeats
-//     the captured work. What the functions do on the host (counting, pushing, choosing a size) does not
-//     happen again. RecordOptions{.device_graph = false} records a segment that
-//     calls its functions in each replay.
+//   - The first replay calls the functions, one after another on its stream. The second one calls them again,
+//     with a stream that captures what they enqueue. Later ones repeat the captured work. What the functions
+//     do on the host does not happen again. RecordOptions{.device_graph = false} records a segment that calls
+//     its functions in each replay.
 //   - The functions may enqueue, copy, and allocate and free on their stream. Memory that they allocate is
 //     the graph's (GraphBuilder in device.h). Other memory must live as long as the segment is replayed.
 //   - If a function does anything else with its stream (waits, records, synchronises), that call throws

@@ -21,7 +21,7 @@ pack() {
   done
   for program in mxrun tests/{cuda_facts_test,device_test,stream_suite_test,operators_gpu_test,comm_nccl_program} \
     examples/train_mnist \
-    benchmarks/{stream_bench,cuda_calls_bench,engine_bench}; do
+    benchmarks/{stream_bench,cuda_calls_bench,engine_bench,gpu_bench}; do
     [ -x "build/release/$program" ] || die "build/release/$program is missing; scripts/test.sh builds it"
     programs+=(--program "build/release/$program")
   done
@@ -99,8 +99,9 @@ run() {
   fi
   step calls 30 bin/cuda_calls_bench
   step stream_bench 60 bin/stream_bench --device gpu:0
+  step gpu_bench 200 bin/gpu_bench --rounds 3
   step scaling 150 bin/engine_bench --scaling --rounds 1 --ops 100000 --systems mx mx_replay tbb omp
-  awk '/^\{/' "$out"/{calls,stream_bench,scaling}.log >"$out/benchmarks.jsonl"
+  awk '/^\{/' "$out"/{calls,stream_bench,gpu_bench,scaling}.log >"$out/benchmarks.jsonl"
   echo "logs and summary.txt are in $out"
 }
 

@@ -52,6 +52,7 @@
 #include "engine/detail/stream_order.h"
 #include "engine/detail/submit_ring.h"
 #include "engine/detail/worker_policy.h"
+#include "engine/device/tool_range.h"
 #include "engine/options.h"
 
 namespace mx::detail {
@@ -172,6 +173,8 @@ class EngineImpl final : public StreamOrder::Listener {
   EngineStats stats();
   const EngineOptions& options() const { return options_; }
   Profiler& profiler() { return profiler_; }
+  /// Returns whether a tool outside sees each operation (tool_range.h).
+  bool makes_ranges() const { return ranges_; }
   bool direct() const {
     return direct_.load(std::memory_order_relaxed) && current_task.recording_engine == nullptr &&
            !paused_hint_.load(std::memory_order_relaxed) && !refusing_.load(std::memory_order_relaxed);
@@ -322,6 +325,8 @@ class EngineImpl final : public StreamOrder::Listener {
   void start_replay(Op* replay);
   void end_node(Op* op);
   void node_failed(Op* replay, Failure* failure, bool inherited) override;
+  void ended_on_device(const char* name, Context context, StreamId stream, int64_t begin_ns,
+                       int64_t end_ns) override;
   void end_replay(Op* replay);
   void end_replays(Op* replays);
 
@@ -438,8 +443,10 @@ class EngineImpl final : public StreamOrder::Listener {
   // Read by every thread at every push or search; rarely written.
   alignas(64) std::atomic<bool> paused_hint_{false};
   std::atomic<bool> streams_outstanding_{false};
-  std::atomic<bool> direct_{false};        // see Engine::direct()
-  std::atomic<bool> instrumented_{false};  // the profiler or the watchdog looks at every operation
+  std::atomic<bool> direct_{false};  // see Engine::direct()
+  // The profiler, the watchdog or a tool outside looks at every operation.
+  std::atomic<bool> instrumented_{false};
+  const bool ranges_ = tool_listens();
 
   alignas(64) std::atomic<uint64_t> last_poll_{0};  // in ticks, when the devices were last asked
 

@@ -98,6 +98,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
   issue.waits.clear();
   issue.event = nullptr;
   issue.begin_error = nullptr;
+  issue.issued_ns = 0;
   Failure* failure = nullptr;
   const bool planned = plan(op, lane, issue, failure);
 
@@ -120,6 +121,7 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
       context.check_ = check_mode_;
       if (async) start_token(op);
       try {
+        const ToolRange range(ranges_, op->cold().name);
         Completion completion = async ? Completion(this, op) : Completion();
         op->type->run(op->closure(), context, &completion);
       } catch (...) {
@@ -129,6 +131,9 @@ void EngineImpl::issue(Worker& worker, Op*& slot) {
         profiler_.ran(
             op, [&] { return to_string(lane.context) + " issue"; }, begin_ns, now_ns(),
             failure ? "failed" : "issued");
+        const MemoryStats memory = issue.stream->device().memory_stats();
+        profiler_.memory(lane.context, now_ns(), memory.in_use_bytes, memory.reserved_bytes);
+        issue.issued_ns = begin_ns;
       }
       worker.running.store(nullptr, std::memory_order_release);
       current_task.operation = nullptr;

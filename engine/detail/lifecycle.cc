@@ -121,8 +121,7 @@ EngineImpl::EngineImpl(const EngineOptions& options)
   inline_random_.seed(options.seed ^ 0x9e3779b97f4a7c15);
   if (!inline_mode_) host_ = std::make_unique<WorkerHost>(threads_, most_threads_, [this] { work(); });
   special_ = fuzz_;
-  instrumented_.store(options.watchdog_ms > 0);
-  direct_.store(options.mode == EngineMode::threaded && options.watchdog_ms == 0 && options.history == 0);
+  profile(false);
   register_engine(id_, this);
   workers_ = first_worker.get();  // set before the monitor starts, which reads it
   try {
@@ -243,10 +242,10 @@ void EngineImpl::resume() {
 }
 
 void EngineImpl::profile(bool on) {
-  direct_.store(!on && options_.mode == EngineMode::threaded && options_.watchdog_ms == 0 &&
-                options_.history == 0);
+  const bool instrumented = on || ranges_ || options_.watchdog_ms > 0;
+  direct_.store(!instrumented && options_.mode == EngineMode::threaded && options_.history == 0);
   on ? profiler_.start() : profiler_.stop();
-  instrumented_.store(on || options_.watchdog_ms > 0);
+  instrumented_.store(instrumented);
 }
 
 EngineStats EngineImpl::stats() {

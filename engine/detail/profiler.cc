@@ -45,6 +45,7 @@ std::string quoted(const std::string& text) {
 void Profiler::start() {
   std::lock_guard lock(mutex_);
   spans_.clear();
+  memory_.clear();
   tracking_.store(true);
   tracing_.store(true);
 }
@@ -128,12 +129,21 @@ void Profiler::add(const Op* op, std::string row, int64_t begin_ns, int64_t end_
   std::lock_guard lock(mutex_);
   const auto found = ids_.find(op);
   spans_.push_back({found != ids_.end() ? found->second : 0, std::move(row), const_cast<Op*>(op)->cold().name,
-                    outcome, begin_ns, end_ns});
+                    outcome, nullptr, begin_ns, end_ns});
 }
 
-void Profiler::span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns) {
+void Profiler::span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns,
+                    const char* category) {
   std::lock_guard lock(mutex_);
-  spans_.push_back({0, row, name, nullptr, begin_ns, end_ns});
+  spans_.push_back({0, row, name, nullptr, category, begin_ns, end_ns});
+}
+
+void Profiler::memory(Context context, int64_t at_ns, size_t in_use_bytes, size_t reserved_bytes) noexcept {
+  std::lock_guard lock(mutex_);
+  try {
+    memory_.push_back({context, at_ns, in_use_bytes, reserved_bytes});
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 // Writes a temporary file and renames it, so that the file is either complete or unchanged. A pipe or a
@@ -148,12 +158,14 @@ void Profiler::write_trace(const std::string& path) const {
            "': ", std::strerror(errno));
   std::deque<Node> nodes;
   std::vector<Span> spans;
+  std::vector<MemorySample> samples;
   {
     std::lock_guard lock(mutex_);
     nodes = nodes_;
     spans = spans_;
+    samples = memory_;
   }
-  write_events(out, nodes, spans);
+  write_events(out, nodes, spans, samples);
   out.close();
   bool written = !out.fail();
   if (!in_place) {
@@ -167,7 +179,7 @@ void Profiler::write_trace(const std::string& path) const {
 }
 
 void Profiler::write_events(std::ostream& out, const std::deque<Node>& nodes,
-                            const std::vector<Span>& all_spans) {
+                            const std::vector<Span>& all_spans, const std::vector<MemorySample>& samples) {
   std::map<std::string, int> rows;
   std::unordered_map<uint64_t, const Span*> spans;
   for (const Span& span : all_spans) {
@@ -191,7 +203,15 @@ void Profiler::write_events(std::ostream& out, const std::deque<Node>& nodes,
         << ",\"dur\":" << us(span.end_ns - span.begin_ns)
         << ",\"name\":" << quoted(name_or_default(span.name)) << ",\"args\":{\"id\":" << span.id;
     if (span.outcome != nullptr) out << ",\"outcome\":" << quoted(span.outcome);
-    out << "}}";
+    out << "}";
+    if (span.category != nullptr) out << ",\"cat\":" << quoted(span.category);
+    out << "}";
+  }
+  for (const MemorySample& sample : samples) {
+    out << ",\n{\"ph\":\"C\",\"pid\":1,\"ts\":" << us(sample.at_ns)
+        << ",\"name\":" << quoted(to_string(sample.context) + " memory")
+        << ",\"args\":{\"in use\":" << sample.in_use_bytes << ",\"reserved\":" << sample.reserved_bytes
+        << "}}";
   }
   // An arrow starts inside the slice of the earlier operation and ends at the start of the later one's.
   uint64_t arrow = 0;

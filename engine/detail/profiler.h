@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/detail/op.h"
+#include "engine/device/context.h"
 
 namespace mx::detail {
 
@@ -48,7 +49,12 @@ class Profiler {
   /// Forgets the address of an operation, because its memory will be reused.
   void released(const Op* op);
   /// Records a span that is not an operation: a segment's node, or work of a device.
-  void span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns);
+  void span(const std::string& row, const char* name, int64_t begin_ns, int64_t end_ns,
+            const char* category = nullptr);
+
+  /// Records how much memory of a device is allocated, and how much is reserved for it. An entry for which
+  /// there is no memory is missing.
+  void memory(Context context, int64_t at_ns, size_t in_use_bytes, size_t reserved_bytes) noexcept;
 
   void write_trace(const std::string& path) const;  // throws InvalidArgument
   void write_dot(std::ostream& out) const;
@@ -67,14 +73,22 @@ class Profiler {
     std::string row;
     const char* name = nullptr;
     const char* outcome = nullptr;
+    const char* category = nullptr;
     int64_t begin_ns = 0;
     int64_t end_ns = 0;
+  };
+  struct MemorySample {
+    Context context;
+    int64_t at_ns = 0;
+    size_t in_use_bytes = 0;
+    size_t reserved_bytes = 0;
   };
   struct VarHistory {
     uint64_t writer = 0;
     std::vector<uint64_t> readers;
   };
-  static void write_events(std::ostream& out, const std::deque<Node>& nodes, const std::vector<Span>& spans);
+  static void write_events(std::ostream& out, const std::deque<Node>& nodes, const std::vector<Span>& spans,
+                           const std::vector<MemorySample>& samples);
   uint64_t add_node(Op* op);
 
   const size_t history_;
@@ -86,6 +100,7 @@ class Profiler {
   std::unordered_map<const VarBlock*, VarHistory> vars_;
   std::deque<Node> nodes_;  // by id; all of them while tracing, else the last history_
   std::vector<Span> spans_;
+  std::vector<MemorySample> memory_;
 };
 
 }  // namespace mx::detail

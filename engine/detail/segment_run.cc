@@ -131,7 +131,8 @@ bool SegmentRun::participate(Participant& me) {
   context.check_ = check;
   const uint32_t* const roots = segment_->nodes_.roots.data();
   const bool tracing = engine.profiler().tracing();
-  const bool unusual = tracing || check;
+  const bool ranges = engine.makes_ranges();
+  const bool unusual = tracing || check || ranges;
   const NodeSource graph = segment_->nodes_.source();
   size_t ran = me.ran;
   if constexpr (kShared) look_up(me, UINT64_MAX);
@@ -167,6 +168,7 @@ bool SegmentRun::participate(Participant& me) {
         const int64_t begin_ns = unusual && tracing ? now_ns() : 0;
         if (unusual) context.op_ = segment_->ops_[index];
         try {
+          const ToolRange range(ranges, ranges ? segment_->ops_[index]->cold().name : nullptr);
           graph.nodes[index].run(graph.nodes[index].closure_place(), context, nullptr);
         } catch (...) {
           fail(index);

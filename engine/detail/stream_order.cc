@@ -336,6 +336,8 @@ void StreamOrder::issued(Op* op, Issue& issue, Failure* failure) {
     if (touch.exclusive) touch.version = touch.marks->var->writes_done + 1;
   }
   record->op = op->type->async && record->replay.op == nullptr ? op : nullptr;
+  record->issued_ns = issue.issued_ns;
+  record->ended_ns = 0;
   record->is_issued = true;
   ++issued_count_;
   issue.waits.clear();

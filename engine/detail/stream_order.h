@@ -75,6 +75,10 @@ class StreamOrder {
     /// as for retired(), and is that of the version made there, even if later writes have replaced the
     /// version. The listener must call landed() again, because what it waits for may have landed.
     virtual void maybe_landed(VarBlock* var, StreamPoint point, Failure* failure) = 0;
+    /// An operation that was issued with Issue::issued_ns is about to retire. It was found to have ended now;
+    /// it began when it had been issued and the operations before it had ended, or later.
+    virtual void ended_on_device(const char* /*name*/, Context, StreamId, int64_t /*begin_ns*/,
+                                 int64_t /*end_ns*/) {}
     /// A node of a replay that has not ended has failed on its device (segment_group.h): the replay fails
     /// with this failure. retired() follows.
     virtual void node_failed(Op* /*replay*/, Failure* /*failure*/, bool /*inherited*/) {}
@@ -87,6 +91,7 @@ class StreamOrder {
     uint64_t clock = 0;
     std::vector<const Event*> waits;   // the events to wait for, in this order
     Event* event = nullptr;            // recorded by end()
+    int64_t issued_ns = 0;             // set by the caller if the end is to be told; see ended_on_device()
     std::exception_ptr begin_error;    // thrown by the device in begin()
     Failure* begin_failure = nullptr;  // the operation's failure because of begin_error
     Failure* end_failure = nullptr;    // the operation's failure because of an error in end()

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/clock.h"
 #include "engine/base/error.h"
 #include "engine/base/make_room.h"
 #include "engine/detail/dependency.h"
@@ -120,6 +121,14 @@ void StreamOrder::retire(StreamRecord* record, Failure* own_failure) {
     record->failure = own_failure;
   }
   Failure* failure = record->failure;
+  if (record->issued_ns != 0) [[unlikely]] {
+    const int64_t now = now_ns();
+    int64_t begin = std::max(record->issued_ns, record->stream->ended_ns);
+    for (const Dependence& dependence : record->dependences)
+      begin = std::max(begin, dependence.record->ended_ns);
+    listener_.ended_on_device(record->name, record->stream->device->context, record->stream->id, begin, now);
+    record->stream->ended_ns = record->ended_ns = now;
+  }
   record->is_retired = true;
   record->stream->retired = record->clock;
   state.now_step = std::max(state.now_step, record->step);

@@ -112,6 +112,8 @@ struct StreamRecord {
   uint16_t epoch = 0;
   ReplayRef replay;  // nodes only
   uint64_t bytes = 0;
+  int64_t issued_ns = 0;  // 0: nobody wants to know when it has ended
+  int64_t ended_ns = 0;   // when it was found to have ended; 0 unless issued_ns is set
   const char* name = nullptr;
   std::source_location where;
   ClockVector* clocks = nullptr;
@@ -132,6 +134,7 @@ struct StreamState {
   uint64_t tail = 0;     // the clock of the latest operation
   uint64_t retired = 0;  // all operations up to this clock have retired
   uint64_t step = 0;     // StreamRecord::step of the latest operation
+  int64_t ended_ns = 0;  // when the latest traced operation was found to have ended
   ClockVector* clocks = nullptr;
   uint64_t pending_poll = 0;  // the number of the latest poll that found its first operation pending
   bool is_active = false;     // listed in State::active

@@ -446,10 +446,12 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
     describe_unstarted(op);
     outcome = op->flags & kOpCancelled ? "cancelled" : "skipped";
   } else if (op->type->async) {
+    const ToolRange range(ranges_, op->cold().name);
     async = true;
     Batch::leave(slot);  // its token ends it, possibly before run_async() returns
     run_async(worker, op, profiler_.tracing() ? begin_ns : 0);
   } else {
+    const ToolRange range(ranges_, op->cold().name);
     well = run_function(op, context);
     if (!well) outcome = "failed";
   }

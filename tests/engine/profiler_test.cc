@@ -19,6 +19,8 @@
 #include <string>
 #include <thread>
 
+#include "engine/base/clock.h"
+#include "engine/device/registry.h"
 #include "engine/device/virtual/virtual_device.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
@@ -47,10 +49,12 @@ class Profiler : public ::testing::Test {
   static std::map<std::string, json> slices(const json& events) {
     std::map<std::string, json> out;
     for (const json& event : events) {
-      if (event["ph"] == "X") out[event["name"]] = event;
+      if (event["ph"] == "X" && !event_of_device(event)) out[event["name"]] = event;
     }
     return out;
   }
+  /// Returns whether it is the time that an operation took on its device, not that of issuing it.
+  static bool event_of_device(const json& event) { return event.value("cat", "") == "device"; }
 
   Engine e_{options()};
 };
@@ -167,6 +171,54 @@ TEST_F(Profiler, DevicesAndReplaysAreSeen) {
   auto seen = slices(trace());
   EXPECT_TRUE(seen.contains("node"));
   EXPECT_TRUE(seen.contains("kernel"));
+}
+
+TEST_F(Profiler, TimesAndMemoryOfDevicesAreSeen) {
+  Device& device = get_device(virt(0));
+  Var v = e_.new_var();
+  e_.profiler_start();
+  void* kept = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    e_.push(
+        [&, i](RunContext rc) {
+          void* const memory = device.allocate(5000, rc.stream());
+          rc.stream()->submit([](KernelContext&) {
+            const int64_t begin = now_ns();
+            while (now_ns() < begin + 200'000) std::this_thread::yield();
+          });
+          device.free(memory, rc.stream());
+          if (i == 0) kept = device.allocate(7000, nullptr);
+        },
+        {.updates = {v}, .context = virt(0), .name = "kernel"});
+  }
+  e_.wait_all();
+  e_.profiler_stop();
+  const json events = trace();
+  std::vector<json> times, samples;
+  std::map<int, std::string> rows;
+  for (const json& event : events) {
+    if (event["ph"] == "X" && event_of_device(event)) times.push_back(event);
+    if (event["ph"] == "C") samples.push_back(event);
+    if (event["ph"] == "M" && event.contains("tid")) rows[event["tid"]] = event["args"]["name"];
+  }
+  ASSERT_EQ(3u, times.size());
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ("kernel", times[i]["name"]);
+    EXPECT_GE(times[i]["dur"].get<double>(), 0);
+    EXPECT_EQ(0u, rows[times[i]["tid"]].find("virt(0) stream ")) << rows[times[i]["tid"]];
+    if (i > 0) {
+      EXPECT_FALSE(overlap(times[i - 1], times[i]));
+    }
+  }
+  const double last = times[2]["ts"].get<double>() + times[2]["dur"].get<double>();
+  EXPECT_GE(last - times[0]["ts"].get<double>(), 3 * 199) << "in microseconds";
+  ASSERT_EQ(3u, samples.size());
+  for (const json& sample : samples) {
+    EXPECT_EQ("virt(0) memory", sample["name"]);
+    EXPECT_GE(sample["args"]["reserved"], sample["args"]["in use"]);
+  }
+  EXPECT_GE(samples.back()["args"]["in use"].get<int64_t>(), 7000);
+  device.free(kept, nullptr);
 }
 
 TEST_F(Profiler, AnUnwritablePathIsAnError) {

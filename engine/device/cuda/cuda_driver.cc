@@ -33,6 +33,9 @@ CudaDriver find_all() {
   find(driver.push_current, "cuCtxPushCurrent", 4000);
   find(driver.pop_current, "cuCtxPopCurrent", 4000);
   find(driver.wait_value, "cuStreamWaitValue32", 11070);
+  find(driver.library_load, "cuLibraryLoadData", 12000);
+  find(driver.library_kernel, "cuLibraryGetKernel", 12000);
+  find(driver.launch_kernel, "cuLaunchKernel", 7000);
   return driver;
 }
 

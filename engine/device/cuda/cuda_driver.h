@@ -1,5 +1,5 @@
-// Functions of the CUDA driver, found through the runtime so that nothing links to libcuda. Private to
-// engine/device/cuda/.
+// Functions of the CUDA driver, found through the runtime so that nothing links to libcuda. For this folder and
+// for code of kernels.
 //
 // Thread-safety: safe from any thread.
 #pragma once
@@ -15,6 +15,9 @@ struct CudaDriver {
   CUresult (*push_current)(CUcontext context) = nullptr;
   CUresult (*pop_current)(CUcontext* context) = nullptr;
   CUresult (*wait_value)(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) = nullptr;
+  decltype(&cuLibraryLoadData) library_load = nullptr;
+  decltype(&cuLibraryGetKernel) library_kernel = nullptr;
+  decltype(&cuLaunchKernel) launch_kernel = nullptr;
 };
 
 /// Looks the functions up at the first call, which creates no context and leaves no last error.

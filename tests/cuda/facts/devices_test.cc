@@ -1,5 +1,7 @@
 // Streams and events of several devices. Source: CUDA Programming Guide, "Stream and Event Behavior" of
 // "Multi-Device System"; CUDA Runtime API, "Peer Device Memory Access". The tests need two GPUs.
+#include <cuda.h>
+
 #include "tests/cuda/facts/facts.h"
 
 namespace mx::facts {
@@ -62,6 +64,41 @@ TEST_F(TwoDevices, AStreamCanWaitForAnEventOfAnotherDevice) {
   busy.open();
   EXPECT_SUCCESS(cudaStreamSynchronize(waiting));
   EXPECT_EQ(1u, word[0]);
+}
+
+template <class F>
+F entry_point(const char* name, unsigned version) {
+  void* pointer = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  EXPECT_SUCCESS(cudaGetDriverEntryPointByVersion(name, &pointer, version, cudaEnableDefault, &found));
+  EXPECT_EQ(cudaDriverEntryPointSuccess, found) << name;
+  return reinterpret_cast<F>(pointer);
+}
+
+// Source: CUDA Driver API, "Context Management"; CUDA Runtime API, "Interactions with the CUDA Driver API".
+TEST_F(TwoDevices, APushedPrimaryContextMakesItsDeviceCurrentUntilItIsPopped) {
+  const auto retain = entry_point<CUresult (*)(CUcontext*, CUdevice)>("cuDevicePrimaryCtxRetain", 7000);
+  const auto push = entry_point<CUresult (*)(CUcontext)>("cuCtxPushCurrent", 4000);
+  const auto pop = entry_point<CUresult (*)(CUcontext*)>("cuCtxPopCurrent", 4000);
+  ASSERT_TRUE(retain != nullptr && push != nullptr && pop != nullptr);
+  CUcontext context = nullptr, popped = nullptr;
+  ASSERT_EQ(CUDA_SUCCESS, retain(&context, 1));
+  ASSERT_EQ(CUDA_SUCCESS, push(context));
+  int device = -1;
+  EXPECT_SUCCESS(cudaGetDevice(&device));
+  EXPECT_EQ(1, device);
+  cudaStream_t stream = nullptr;
+  EXPECT_SUCCESS(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  Words word;
+  launch_write(word.get(), 6, stream);  // its device is current
+  EXPECT_SUCCESS(cudaGetLastError());
+  EXPECT_SUCCESS(cudaStreamSynchronize(stream));
+  EXPECT_EQ(6u, word[0]);
+  EXPECT_SUCCESS(cudaStreamDestroy(stream));
+  ASSERT_EQ(CUDA_SUCCESS, pop(&popped));
+  EXPECT_EQ(context, popped);
+  EXPECT_SUCCESS(cudaGetDevice(&device));
+  EXPECT_EQ(0, device);
 }
 
 TEST_F(TwoDevices, PeerAccessCannotBeEnabledTwice) {

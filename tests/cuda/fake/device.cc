@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "tests/cuda/fake/state.h"
@@ -92,14 +93,15 @@ CUresult retain_primary(CUcontext* context, CUdevice device) {
   return CUDA_SUCCESS;
 }
 CUresult push_current(CUcontext context) {
-  this_thread().pushed.push_back(static_cast<int>(reinterpret_cast<intptr_t>(context)) - 1);
+  ThreadState& thread = this_thread();
+  if (thread.depth == std::size(thread.pushed)) return CUDA_ERROR_OUT_OF_MEMORY;
+  thread.pushed[thread.depth++] = static_cast<int>(reinterpret_cast<intptr_t>(context)) - 1;
   return CUDA_SUCCESS;
 }
 CUresult pop_current(CUcontext* context) {
-  std::vector<int>& pushed = this_thread().pushed;
-  if (pushed.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-  *context = reinterpret_cast<CUcontext>(static_cast<intptr_t>(pushed.back()) + 1);
-  pushed.pop_back();
+  ThreadState& thread = this_thread();
+  if (thread.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = reinterpret_cast<CUcontext>(static_cast<intptr_t>(thread.pushed[--thread.depth]) + 1);
   return CUDA_SUCCESS;
 }
 
@@ -171,7 +173,7 @@ std::string fault_text() {
 
 int current_device() {
   const ThreadState& thread = this_thread();
-  return thread.pushed.empty() ? thread.device : thread.pushed.back();
+  return thread.depth == 0 ? thread.device : thread.pushed[thread.depth - 1];
 }
 
 void touch_current() { state().devices[static_cast<size_t>(current_device())].has_context = true; }
@@ -203,7 +205,7 @@ cudaError_t cudaSetDevice(int device) {
   return call([&](Lock&) {
     if (device < 0 || device >= static_cast<int>(state().devices.size())) return cudaErrorInvalidDevice;
     ThreadState& thread = this_thread();
-    (thread.pushed.empty() ? thread.device : thread.pushed.back()) = device;
+    (thread.depth == 0 ? thread.device : thread.pushed[thread.depth - 1]) = device;
     state().devices[static_cast<size_t>(device)].has_context = true;
     return cudaSuccess;
   });
@@ -228,6 +230,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       return cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
       *value = 4;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
       return cudaSuccess;
     default:
       return this_thread().last_error = cudaErrorNotSupported;
@@ -286,7 +294,10 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, 
                               {"cuDeviceGet", reinterpret_cast<void*>(&device_get)},
                               {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&retain_primary)},
                               {"cuCtxPushCurrent", reinterpret_cast<void*>(&push_current)},
-                              {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop_current)}};
+                              {"cuCtxPopCurrent", reinterpret_cast<void*>(&pop_current)},
+                              {"cuLibraryLoadData", library_function("cuLibraryLoadData")},
+                              {"cuLibraryGetKernel", library_function("cuLibraryGetKernel")},
+                              {"cuLaunchKernel", library_function("cuLaunchKernel")}};
   *function = nullptr;
   for (const EntryPoint& entry : known)
     if (std::strcmp(name, entry.name) == 0) *function = entry.function;

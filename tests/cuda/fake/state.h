@@ -91,7 +91,10 @@ using Lock = std::unique_lock<std::mutex>;
 
 struct ThreadState {
   int device = 0;
-  std::vector<int> pushed;  // devices whose contexts were pushed; the last one is the current device
+  // Devices whose contexts were pushed; the last one is the current device. Not a vector: the thread that
+  // ends the process calls CUDA after its thread_local objects have been destroyed.
+  int pushed[64] = {};
+  size_t depth = 0;
   cudaError_t last_error = cudaSuccess;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::map<int, cudaStream_t> streams;  // cudaStreamPerThread, by device
@@ -151,6 +154,8 @@ CUgraphNode_st* capture_node(CUstream_st& stream, Work work);
 
 /// The block that contains an address, and where it begins; null if there is none.
 const Block* block_of(const void* address, const char** begin = nullptr);
+/// A function of the driver about libraries of kernels (libraries.cc).
+void* library_function(const char* name);
 cudaError_t allocate(int device, size_t bytes, cudaMemoryType type, cudaMemPool_t pool, void** memory);
 void release(void* memory);
 
