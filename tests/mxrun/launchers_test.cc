@@ -73,6 +73,9 @@ TEST(LauncherCommands, SrunGetsOneTaskPerNode) {
   EXPECT_EQ(commands[0].nodes, (std::vector<int>{0, 1}));
   for (const char* word : {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--nodelist=n0,n1", "-1"})
     EXPECT_TRUE(has_word(commands[0].argv, word)) << word;
+  // Unbuffered, Slurm cuts lines, so that those of several nodes would mix.
+  EXPECT_FALSE(has_word(commands[0].argv, "--unbuffered"));
+  EXPECT_TRUE(has_word(slurm_commands("srun", {two_nodes()[0]}, sample_line)[0].argv, "--unbuffered"));
 }
 
 TEST(LauncherCommands, EachNodeGetsAnMpirun) {
