@@ -188,6 +188,11 @@ class LauncherSuite:
                 self.assertEqual(job.code, code, job.stderr)
                 self.assertRegex(job.stderr, f"first failure: rank 3 on .* \\(node {self.NODES[3]}, ")
 
+    def test_later_failures_do_not_hide_the_first(self):
+        job = self.run_ranks("sh", "-c", "trap 'exit 4' TERM; [ $MX_RANK != 1 ] || exit 3; sleep 300 & wait")
+        self.assertEqual(job.code, 3, job.stderr)
+        self.assertRegex(job.stderr, "first failure: rank 1 on ")
+
     def test_the_last_lines_of_the_failed_rank_are_shown(self):
         job = self.run_ranks("sh", "-c", "[ $MX_RANK = 2 ] || exec sleep 300; echo this is why >&2; exit 5")
         self.assertEqual(job.code, 5, job.stderr)

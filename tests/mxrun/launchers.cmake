@@ -2,7 +2,7 @@
 find_package(nlohmann_json 3 REQUIRED)
 mx_add_test(mxrun_hosts_test SOURCES hosts_test.cc placement_test.cc DEPS mx::hosts SERIAL)
 mx_add_test(mxrun_manifest_test SOURCES manifest_test.cc DEPS mx::hosts nlohmann_json::nlohmann_json SERIAL)
-mx_add_test(mxrun_launchers_test SOURCES launchers_test.cc DEPS mx::hosts SERIAL)
+mx_add_test(mxrun_launchers_test SOURCES launchers_test.cc DEPS mx::hosts)
 mx_add_test(mxrun_select_test SOURCES select_test.cc DEPS mx::mxrun SERIAL)
 foreach(name local ssh mpi slurm namespaces k8s completion)
   if(EXISTS ${CMAKE_CURRENT_LIST_DIR}/launchers_${name}_test.py)
