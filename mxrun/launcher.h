@@ -56,6 +56,9 @@ class Session {
   virtual const std::vector<Carrier>& carriers() const = 0;
   /// Takes the channel to the agent of a node; null if the agent talks through the rendezvous.
   virtual std::unique_ptr<Channel> take_channel(int node) = 0;
+  /// Returns whether something that carriers have written may still have to be printed. Meaningful when all
+  /// carriers have ended.
+  virtual bool has_output() const { return false; }
 };
 
 class Launcher {

@@ -7,13 +7,15 @@ add_library(mx_hosts STATIC
   ${CMAKE_CURRENT_LIST_DIR}/hosts/node_list.cc
   ${CMAKE_CURRENT_LIST_DIR}/hosts/placement.cc
   ${CMAKE_CURRENT_LIST_DIR}/hosts/text.cc
+  ${CMAKE_CURRENT_LIST_DIR}/launchers/carrier_output.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/commands.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/open_files.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/rendezvous_channel.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/session.cc
   ${CMAKE_CURRENT_LIST_DIR}/launchers/write_signals.cc
   ${CMAKE_CURRENT_LIST_DIR}/manifest/kubernetes.cc
-  ${CMAKE_CURRENT_LIST_DIR}/manifest/yaml.cc)
+  ${CMAKE_CURRENT_LIST_DIR}/manifest/yaml.cc
+  ${CMAKE_CURRENT_LIST_DIR}/output.cc)
 add_library(mx::hosts ALIAS mx_hosts)
 target_include_directories(mx_hosts PUBLIC ${PROJECT_SOURCE_DIR})
 target_compile_features(mx_hosts PUBLIC cxx_std_20)

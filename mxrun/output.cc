@@ -34,8 +34,12 @@ void Outlet::add(const char* text, size_t size) {
 void Outlet::write_some() {
   // The descriptor is shared with other programs, so it cannot be made non-blocking. A pipe that poll() calls
   // writable has room for PIPE_BUF bytes.
-  const size_t chunk = std::min<size_t>(queue_.size() - written_, file_ ? kLongestQueue : PIPE_BUF);
+  size_t chunk = std::min<size_t>(queue_.size() - written_, file_ ? kLongestQueue : PIPE_BUF);
   if (chunk == 0) return;
+  // Whole lines if there are any, because others may write to the same file.
+  const char* const next = queue_.data() + written_;
+  if (const void* const newline = memrchr(next, '\n', chunk))
+    chunk = static_cast<size_t>(static_cast<const char*>(newline) - next) + 1;
   const ssize_t done = write(fd_, queue_.data() + written_, chunk);
   if (done > 0) {
     written_ += static_cast<size_t>(done);

@@ -197,6 +197,15 @@ void Supervisor::end_agents() {
     }
     check_carriers();
   }
+  // The reader of mxrun's output may be slow. A signal ends the wait.
+  const bool hurried = timed_out_ || interrupted_ != 0;
+  for (bool asked = false;
+       session_ != nullptr && session_->has_output() && !asked && !(hurried && deadline.passed());) {
+    pollfd watched{signal_fd_, POLLIN, 0};
+    poll(&watched, 1, 20);
+    signalfd_siginfo info{};
+    while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) asked = asked || info.ssi_signo != SIGCHLD;
+  }
   nodes_.clear();
   session_.reset();
   const auto reaped = [this](pid_t pid, int status) {

@@ -48,7 +48,7 @@ namespace {
 /// Returns how many descriptors mxrun needs: its own, a connection of the rendezvous for each process, and
 /// for each node the pipes of its carrier and the connection of its agent.
 size_t files_of_launcher(const Job& job) {
-  size_t files = 24 + 4 * job.nodes.size();
+  size_t files = 24 + 6 * job.nodes.size();
   for (const NodePlan& node : job.nodes) files += node.ranks.size();
   return files;
 }

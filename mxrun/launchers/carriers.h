@@ -42,8 +42,8 @@ std::vector<CarrierCommand> mpi_commands(const std::string& program, const std::
                                          const NodeLine& line);
 
 /// Starts the commands, each in a process group of its own with `input` as its standard input. Their output
-/// is that of this process. They get SIGTERM when the thread that starts them ends. Throws CommunicationError
-/// naming the program that cannot be started. What has been started is killed then.
+/// is printed by whole lines (carrier_output.h). They get SIGTERM when the thread that starts them ends.
+/// Throws CommunicationError naming the program that cannot be started. What has been started is killed then.
 std::unique_ptr<Session> start_carriers(const std::vector<CarrierCommand>& commands,
                                         const std::string& input);
 

@@ -84,7 +84,10 @@ std::vector<CarrierCommand> slurm_commands(const std::string& program, const std
   // end the others before they have reported.
   append_words(command.argv, {"--nodes=" + count, "--ntasks=" + count, "--ntasks-per-node=1",
                               "--nodelist=" + joined_hosts(nodes, ""), "--cpu-bind=none", "--mpi=none",
-                              "--kill-on-bad-exit=0", "--unbuffered", "--quiet"});
+                              "--kill-on-bad-exit=0", "--quiet"});
+  // By default Slurm passes on whole lines, up to 1024 bytes. Unbuffered, it cuts the output of each node to
+  // pieces of that size anywhere, and the lines of several nodes mix.
+  if (nodes.size() == 1) command.argv.push_back("--unbuffered");
   append_words(command.argv, line(-1));
   return {command};
 }

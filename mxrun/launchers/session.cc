@@ -15,6 +15,7 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "mxrun/channel.h"
+#include "mxrun/launchers/carrier_output.h"
 #include "mxrun/launchers/carriers.h"
 #include "mxrun/launchers/open_files.h"
 #include "mxrun/launchers/write_signals.h"
@@ -35,6 +36,7 @@ class OwnedFd {
   }
   ~OwnedFd() { reset(); }
   int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
   void reset() {
     if (fd_ >= 0) close(fd_);
     fd_ = -1;
@@ -52,7 +54,7 @@ std::pair<OwnedFd, OwnedFd> carrier_pipe() {
 }
 
 /// Runs in the child between fork and exec: only calls that are safe there.
-[[noreturn]] void become_carrier(char* const* argv, int input, int failure, pid_t parent) {
+[[noreturn]] void become_carrier(char* const* argv, int input, int out, int err, int failure, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);  // the parent ended before the line above
   setpgid(0, 0);
@@ -62,6 +64,8 @@ std::pair<OwnedFd, OwnedFd> carrier_pipe() {
   restore_write_signals();
   restore_open_files();
   dup2(input, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
   execvp(argv[0], argv);
   const int error = errno;
   const ssize_t written = write(failure, &error, sizeof error);
@@ -83,6 +87,9 @@ class CarrierSession final : public Session {
 
   const std::vector<Carrier>& carriers() const override { return carriers_; }
   std::unique_ptr<Channel> take_channel(int) override { return nullptr; }
+  bool has_output() const override { return output_.pending(); }
+  /// Prints what the carriers write from now on.
+  void print() { output_.start(); }
 
   void start(const CarrierCommand& command, const std::string& input) {
     std::vector<char*> argv;
@@ -90,6 +97,9 @@ class CarrierSession final : public Session {
     argv.push_back(nullptr);
     auto [input_read, input_write] = carrier_pipe();
     auto [failure_read, failure_write] = carrier_pipe();
+    auto [out_read, out_write] = carrier_pipe();
+    auto [err_read, err_write] = carrier_pipe();
+    for (const OwnedFd* end : {&out_read, &err_read}) fcntl(end->get(), F_SETFL, O_NONBLOCK);
     // A pipe holds 64 KiB at first, and this input is a line: the write cannot wait for the reader.
     MX_CHECK(input.size() <= 4096, InvalidArgument, "[mxrun] expected at most 4096 bytes for a carrier");
     const ssize_t written = write(input_write.get(), input.data(), input.size());
@@ -97,7 +107,10 @@ class CarrierSession final : public Session {
              ": cannot write to its pipe");
     const pid_t self = getpid(), pid = fork();
     MX_CHECK(pid >= 0, CommunicationError, "[mxrun] ", command.name, ": ", std::strerror(errno));
-    if (pid == 0) become_carrier(argv.data(), input_read.get(), failure_write.get(), self);
+    if (pid == 0)
+      become_carrier(argv.data(), input_read.get(), out_write.get(), err_write.get(), failure_write.get(),
+                     self);
+    output_.add(out_read.release(), err_read.release());
     carriers_.push_back({pid, command.name, command.nodes});
     failure_write.reset();
     int error = 0;
@@ -113,6 +126,7 @@ class CarrierSession final : public Session {
  private:
   std::vector<Carrier> carriers_;
   std::vector<OwnedFd> inputs_;
+  CarrierOutput output_;
 };
 
 }  // namespace
@@ -121,6 +135,7 @@ std::unique_ptr<Session> start_carriers(const std::vector<CarrierCommand>& comma
                                         const std::string& input) {
   auto session = std::make_unique<CarrierSession>();
   for (const CarrierCommand& command : commands) session->start(command, input);
+  session->print();
   return session;
 }
 

@@ -176,43 +176,6 @@ class JobTest(unittest.TestCase):
         return wait_for(enough, f"{count} lines in {name}")
 
 
-class LauncherKills:
-    """What a launcher must survive, for its tests: start_ranks(*arguments) starts a job of four ranks on two nodes."""
-    OPTIONS = ("--grace", "1", "--heartbeat", "0.2", "--dead-after", "3")
-    # Each rank has grandchildren, of which one leaves its session.
-    RANK = "cd {folder}; sleep 1000 & setsid sleep 1001 & echo $$ > pid$MX_RANK; exec sleep 1002"
-
-    def start_waiting(self):
-        """Returns a job whose ranks wait, and their process ids."""
-        job = self.start_ranks(*self.OPTIONS, "sh", "-c", self.RANK.format(folder=self.folder))
-        return job, [int(self.wait_for_lines(f"pid{rank}", 1)[0]) for rank in range(4)]
-
-    def launcher(self, job):
-        """The process id of mxrun itself."""
-        return next(iter(job.named("mxrun")))
-
-    def test_a_killed_rank_ends_the_job(self):
-        job, pids = self.start_waiting()
-        os.kill(pids[3], signal.SIGKILL)
-        job.finish()
-        self.assertEqual(job.code, 137, job.stderr)
-        self.assertRegex(job.stderr, "first failure: rank 3 on .*: killed by SIGKILL")
-        self.assert_nothing_left(job)
-
-    def test_an_interrupt_ends_the_job(self):
-        job, _ = self.start_waiting()
-        os.kill(self.launcher(job), signal.SIGINT)
-        job.finish()
-        self.assertEqual(job.code, 130, job.stderr)
-        self.assert_nothing_left(job)
-
-    def test_nothing_is_left_of_a_job_whose_launcher_is_killed(self):
-        job, _ = self.start_waiting()
-        os.kill(self.launcher(job), signal.SIGKILL)
-        job.finish()
-        self.assert_nothing_left(job)
-
-
 def main():
     global MXRUN
     MXRUN = os.path.abspath(sys.argv.pop(1))

@@ -7,6 +7,9 @@ MX_TEST_PYTHON names has the packages kubernetes-validate and kubeflow-trainer-a
 
 import copy
 import os
+import re
+import signal
+import socket
 import subprocess
 import sys
 import unittest
@@ -48,6 +51,7 @@ CASES = [
     (("-n", "2", "--k8s", "kind=jobset,gpus=2,namespace=train"), ["JobSet"]),
     (("-x", "A=yes: no # $(B) \u00fc", "--k8s", "gpus=1,interface=net1,port=1234"), ["Service", "Job"]),
 ]
+RANK_PROGRAM = ""
 PROGRAM = ("train", "--lr", "0.1", "it's: \"x\"\n- y")
 
 
@@ -157,5 +161,72 @@ class Manifests(jobs.JobTest):
                 self.assert_one_line(self.run_job(*arguments), 2, ".*" + message)
 
 
+def expanded(text, variables):
+    """What a kubelet makes of an argument or a value: $(NAME) is replaced, and $$ stands for $."""
+    return re.sub(r"\$(\$|\(([-\w.]+)\))",
+                  lambda found: "$" if found[1] == "$" else variables.get(found[2], found[0]), text)
+
+
+class Pods(jobs.JobTest):
+    """The pods of a manifest, as a kubelet would start them: processes with the command and the variables of the container. The
+    name of pod 0, the interface and the path of the secret are replaced by those of this machine."""
+
+    def start_pods(self, *arguments):
+        """Returns the processes of all pods of the workers."""
+        job = self.run_job(*SETTINGS, *arguments)
+        self.assertEqual(job.code, 0, job.stderr)
+        spec = k8s_fields.read_documents(job.stdout)[-1]["spec"]
+        container, = spec["template"]["spec"]["containers"]
+        self.assertEqual(spec["completionMode"], "Indexed")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        secret = self.write("secret", "0123456789abcdef" * 4 + "\n", 0o600)
+        variables = {}
+        for entry in container["env"]:
+            variables[entry["name"]] = expanded(entry["value"], variables)
+        self.assertTrue({"MX_RDZV", "MX_INTERFACE", "MX_SECRET_FILE", "MX_WORLD_SIZE"} <= set(variables))
+        variables.update({"MX_RDZV": f"127.0.0.1:{port}", "MX_INTERFACE": "lo", "MX_SECRET_FILE": secret})
+        pods = []
+        for index in range(spec["completions"]):
+            pods.append(subprocess.Popen(
+                [expanded(word, variables) for word in container["command"] + container.get("args", [])], text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, cwd=self.folder,
+                env={"PATH": os.environ["PATH"], "TSAN_OPTIONS": "report_thread_leaks=0", **variables,
+                     "JOB_COMPLETION_INDEX": str(index)}))
+            self.addCleanup(pods[-1].wait)
+            self.addCleanup(jobs.kill_if_there, [pods[-1].pid])
+            self.addCleanup(pods[-1].stdout.close)
+            self.addCleanup(pods[-1].stderr.close)
+        return pods
+
+    def run_pods(self, *arguments):
+        """Returns the exit code and the output of each pod."""
+        return [(pod.returncode, out) for pod, (out, _) in
+                [(pod, pod.communicate(timeout=120)) for pod in self.start_pods(*arguments)]]
+
+    def test_ranks_find_each_other(self):
+        self.assertEqual(self.run_pods("-n", "4", RANK_PROGRAM, "sum"), [(0, "10\n")] * 4)
+
+    def test_every_pod_gets_its_arguments_and_variables_unchanged(self):
+        words = ["two words", "it's", "$HOME", "$(MX_RDZV)", "`id`", "a;b", "*", "new\nline", "yes", "1e3", "\u00fc"]
+        program = self.write("show", "#!/bin/sh\nprintf '<%s>' \"$JOB_COMPLETION_INDEX\" \"$TRICKY\" \"$@\"\n")
+        pods = self.run_pods("-n", "3", "-x", "TRICKY=a b'c\"e\"", program, *words)
+        for index, (code, out) in enumerate(pods):
+            self.assertEqual((code, out), (0, "".join(f"<{word}>" for word in [str(index), "a b'c\"e\"", *words])))
+
+    def test_survivors_name_a_killed_pod(self):
+        pods = self.start_pods("-n", "3", RANK_PROGRAM, "loop", self.folder)
+        for rank in range(3):
+            self.wait_for_lines(f"ready{rank}", 1)
+        os.kill(pods[2].pid, signal.SIGKILL)
+        for rank, pod in enumerate(pods):
+            out, err = pod.communicate(timeout=120)
+            self.assertEqual(pod.returncode, -signal.SIGKILL if rank == 2 else 1, err)
+            if rank != 2:
+                self.assertRegex(out, r"rank 2\b")
+
+
 if __name__ == "__main__":
+    RANK_PROGRAM = os.path.abspath(sys.argv.pop(2))
     jobs.main()

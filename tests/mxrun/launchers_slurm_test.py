@@ -14,6 +14,7 @@ import time
 import unittest
 
 import jobs
+import launcher_suite
 
 PROGRAM = ""
 NEEDED = ("srun", "scontrol", "slurmctld", "slurmd", "munged", "ip", "unshare")
@@ -60,7 +61,9 @@ def missing():
     return ""
 
 
-class Slurm(jobs.LauncherKills, jobs.JobTest):
+class Slurm(launcher_suite.LauncherSuite, jobs.JobTest):
+    COMMAND_VARIABLE = "MX_SRUN"
+
     @classmethod
     def setUpClass(cls):
         import tempfile
@@ -124,14 +127,9 @@ class Slurm(jobs.LauncherKills, jobs.JobTest):
         self.assertEqual(sorted(line.strip() for line in job.stdout.splitlines()),
                          ["[0:0] 0 0 n0", "[0:1] 1 0 n0", "[1:2] 2 1 n1", "[1:3] 3 1 n1"])
 
-    def test_the_exit_code_is_that_of_the_rank(self):
-        job = self.salloc("-n", "4", "sh", "-c", "[ $MX_RANK != 3 ] || exit 7; sleep 300")
-        self.assertEqual(job.returncode, 7, job.stderr)
-        self.assertIn("rank 3", job.stderr)
-
-    def start_ranks(self, *arguments):
+    def start_ranks(self, *arguments, **options):
         return self.start("--rdzv", ADDRESS + ":0", "-n", "4", *arguments,
-                          command=("salloc", "-Q", "-N", "2", "--exclusive"), **self.environment)
+                          command=("salloc", "-Q", "-N", "2", "--exclusive"), **{**self.environment, **options})
 
     def test_dry_run(self):
         job = self.salloc("--dry-run", "--nproc-per-node", "1", "true")
@@ -189,9 +187,9 @@ def main():
                                os.path.abspath(__file__), *sys.argv[1:], "--inside"], {**os.environ, "PATH": PATH})
     sys.argv.remove("--inside")
     global PROGRAM
-    PROGRAM = os.path.abspath(sys.argv.pop(2))
+    PROGRAM = os.path.abspath(sys.argv[2])
     socket.sethostname("mxnode")
-    jobs.main()
+    launcher_suite.main()
 
 
 if __name__ == "__main__":

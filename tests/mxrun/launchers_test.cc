@@ -1,7 +1,9 @@
 // The commands of the launchers, quoting, carriers as processes, and the channel over a rendezvous.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +76,9 @@ TEST(LauncherCommands, SrunGetsOneTaskPerNode) {
   EXPECT_EQ(commands[0].nodes, (std::vector<int>{0, 1}));
   for (const char* word : {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--nodelist=n0,n1", "-1"})
     EXPECT_TRUE(has_word(commands[0].argv, word)) << word;
+  // Unbuffered, Slurm cuts lines, so that those of several nodes would mix.
+  EXPECT_FALSE(has_word(commands[0].argv, "--unbuffered"));
+  EXPECT_TRUE(has_word(slurm_commands("srun", {two_nodes()[0]}, sample_line)[0].argv, "--unbuffered"));
 }
 
 TEST(LauncherCommands, EachNodeGetsAnMpirun) {
@@ -118,6 +124,49 @@ TEST(Carriers, AMissingProgramIsNamed) {
     EXPECT_EQ(std::string(e.what()),
               "[mxrun] ssh n1: /no/such/ssh cannot be started: No such file or directory");
   }
+}
+
+/// Runs carriers until they have ended and everything is printed.
+void run_printing(const std::vector<CarrierCommand>& commands) {
+  const auto session = start_carriers(commands, "");
+  for (const Carrier& carrier : session->carriers()) waitpid(carrier.pid, nullptr, 0);
+  while (session->has_output()) poll(nullptr, 0, 5);
+}
+
+TEST(Carriers, LinesOfSeveralArePrintedWhole) {
+  // Pieces that end anywhere, as those of ssh do.
+  const std::string print =
+      "yes carrier_$0_abcdefghijklmnopqrstuvwxyz | head -n 3000 | dd bs=777 status=none";
+  std::vector<CarrierCommand> commands;
+  for (int i = 0; i < 3; ++i)
+    commands.push_back({"carrier", {"sh", "-c", print + "; printf 'the end'", std::to_string(i)}, {i}});
+  testing::internal::CaptureStdout();
+  run_printing(commands);
+  std::istringstream printed(testing::internal::GetCapturedStdout());
+  std::map<std::string, int> lines;
+  for (std::string line; std::getline(printed, line);) ++lines[line];
+  EXPECT_EQ(lines, (std::map<std::string, int>{{"carrier_0_abcdefghijklmnopqrstuvwxyz", 3000},
+                                               {"carrier_1_abcdefghijklmnopqrstuvwxyz", 3000},
+                                               {"carrier_2_abcdefghijklmnopqrstuvwxyz", 3000},
+                                               {"the end", 3}}));
+}
+
+TEST(Carriers, TheBytesOfASingleOneArePassedOn) {
+  testing::internal::CaptureStdout();
+  run_printing({{"carrier", {"printf", "a\\nno end"}, {0}}});
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "a\nno end");
+}
+
+TEST(Carriers, AProcessThatKeepsThePipeOpenDoesNotKeepTheOutput) {
+  int held[2];  // the process outside ends with this pipe
+  ASSERT_EQ(pipe(held), 0);
+  fcntl(held[1], F_SETFD, FD_CLOEXEC);
+  const std::string read = "(read x <&" + std::to_string(held[0]) + ") & echo up";
+  testing::internal::CaptureStdout();
+  run_printing({{"carrier", {"sh", "-c", read}, {0}}});
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "up\n");
+  close(held[0]);
+  close(held[1]);
 }
 
 /// A table in memory, which calls watches at once.
