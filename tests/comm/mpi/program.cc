@@ -38,6 +38,7 @@
 #include "comm/module.h"
 #include "engine/base/error.h"
 #include "tests/comm/collective_checks.h"
+#include "tests/comm/rank_processes.h"
 #include "tests/support/forking.h"
 
 namespace {
@@ -278,6 +279,13 @@ int main(int argc, char** argv) {
   auto group = load_module("mpi").make({place, nullptr, "test", 60000});
   const std::string shared = load_module("mpi").share_from_first(place, place.rank == 0 ? "address" : "");
   expect(shared == "address", "share_from_first");
+  const bool fails = !mode.empty() && mode != "fork" && mode != "queue" && mode != "ahead";
+  std::optional<RankProcesses> all;
+  if (fails) {
+    all.emplace(place.rank, place.size, -1, [&place](const std::string& value) {
+      return load_module("mpi").share_from_first(place, value);
+    });
+  }
   if (mode == "queue") {
     check_queue(*group);
   } else if (mode == "ahead") {
@@ -296,9 +304,8 @@ int main(int argc, char** argv) {
   const int status = report_checks(place.rank, place.size);
   // After a failure other processes may wait in MPI for ever; leave without its clean-up. When one leaves so,
   // mpirun ends the others, which may not have looked at their errors yet.
-  const bool failed = !mode.empty() && mode != "fork" && mode != "queue" && mode != "ahead";
-  if (failed) {
-    usleep(300'000);
+  if (fails) {
+    all->meet();
     _exit(status);
   }
   return status;
