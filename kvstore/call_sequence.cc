@@ -42,21 +42,23 @@ class CallEnd {
   const CallSequence::Done after_;
 };
 
-/// Returns one call for each request, which together report the end of the whole call.
-std::deque<CallSequence::Call> parts_of_call(CallSequence::Call call) {
-  std::deque<CallSequence::Call> parts;
-  if (call.requests.size() < 2) {
-    parts.push_back(std::move(call));
-    return parts;
-  }
+/// Cuts a call of several requests: leaves the first request in it, and returns a call for each other one,
+/// the last one first. Together they report the end of the whole call.
+std::vector<CallSequence::Call> cut_call(CallSequence::Call& call) {
+  std::vector<CallSequence::Call> later;
+  if (call.requests.size() < 2) return later;
   const auto whole = std::make_shared<CallEnd>(call.requests.size(), call, nullptr);
-  for (comm::Request& request : call.requests) {
-    CallSequence::Call& part = parts.emplace_back();
+  while (!call.requests.empty()) {
+    CallSequence::Call& part = later.emplace_back();
+    comm::Request& request = call.requests.back();
     part.bytes = request.count * comm::size_of(request.type);
     part.requests.push_back(std::move(request));
     part.done = [whole](std::exception_ptr error) { whole->part_ended(std::move(error)); };
+    call.requests.pop_back();
   }
-  return parts;
+  call = std::move(later.back());
+  later.pop_back();
+  return later;
 }
 
 }  // namespace
@@ -82,12 +84,8 @@ void CallSequence::run(const std::string& what, Call call) {
 }
 
 void CallSequence::ready(uint64_t number, int priority, Call call) {
-  Waiting waiting{.parts = {}, .priority = priority};
-  if (order_ == CallOrder::priority) {
-    waiting.parts = parts_of_call(std::move(call));
-  } else {
-    waiting.parts.push_back(std::move(call));
-  }
+  Waiting waiting{.next = std::move(call), .later = {}, .priority = priority};
+  if (order_ == CallOrder::priority) waiting.later = cut_call(waiting.next);
   std::unique_lock lock(mutex_);
   ready_.emplace(number, std::move(waiting));
   start_ready(lock);
@@ -127,7 +125,7 @@ std::optional<uint64_t> CallSequence::next_to_start() const {
   const uint64_t number = chooses() ? *chosen_ : next_;
   const auto it = ready_.find(number);
   if (it == ready_.end()) return std::nullopt;
-  const Call& call = it->second.parts.front();
+  const Call& call = it->second.next;
   if (alone_ || (call.start != nullptr && in_flight_ > 0)) return std::nullopt;
   const bool has_room = order_ == CallOrder::program && bytes_in_flight_ + call.bytes <= credit_;
   if (in_flight_ > 0 && !has_room) return std::nullopt;
@@ -144,7 +142,7 @@ std::optional<CallChoice> CallSequence::waiting_calls(int64_t& timeout_ms) const
     if (number < end) calls.emplace_back(-waiting.priority, number);
   if (calls.empty()) return std::nullopt;
   // The first of them would be in flight in the order of the program.
-  const std::vector<comm::Request>& requests = ready_.begin()->second.parts.front().requests;
+  const std::vector<comm::Request>& requests = ready_.begin()->second.next.requests;
   timeout_ms = requests.empty() ? 0 : requests.front().options.timeout_ms;
   std::sort(calls.begin(), calls.end());
   CallChoice own;
@@ -180,15 +178,22 @@ void CallSequence::start_ready(std::unique_lock<std::mutex>& lock) {
 CallSequence::Call CallSequence::take_part(uint64_t number) {
   chosen_.reset();
   const auto it = ready_.find(number);
-  Call part = std::move(it->second.parts.front());
-  it->second.parts.pop_front();
-  if (!it->second.parts.empty()) return part;
+  Waiting& waiting = it->second;
+  Call part = std::move(waiting.next);
+  if (!waiting.later.empty()) {
+    waiting.next = std::move(waiting.later.back());
+    waiting.later.pop_back();
+    return part;
+  }
   ready_.erase(it);
   fences_.erase(number);
-  overtook_.insert(number);
-  for (auto first = overtook_.begin(); first != overtook_.end() && *first == next_;
-       first = overtook_.erase(first))
+  if (number != next_) {
+    overtook_.insert(number);
+    return part;
+  }
+  do {
     ++next_;
+  } while (overtook_.erase(next_) > 0);
   return part;
 }
 

@@ -44,7 +44,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -118,7 +117,8 @@ class CallSequence : public std::enable_shared_from_this<CallSequence> {
  private:
   /// A ticket whose call is ready. In the order of priorities, each request is a part of its own.
   struct Waiting {
-    std::deque<Call> parts;
+    Call next;
+    std::vector<Call> later;  // the other parts, the last one first
     int priority;
   };
 

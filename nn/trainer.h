@@ -34,8 +34,10 @@
 // f64 bit for bit those of one process that accumulates the same parts in the order of the ranks. (Gradients
 // of f16 and bf16 are summed in f32; one process that accumulates them rounds after each part.) Gradients are
 // summed in buckets (TrainerOptions::bucket_bytes), the last layers first, while the backward pass goes on;
-// the optimiser updates bucket by bucket. The program must be the same in all processes: a parameter that has
-// no gradient in one of them contributes zeros. Parameters that require no gradient take no part.
+// the optimiser updates bucket by bucket. Buckets of the first layers overtake those of the last ones that
+// wait, if the store has KVStoreOptions::order = KVOrder::priority. The program must be the same in all
+// processes: a parameter that has no gradient in one of them contributes zeros. Parameters that require no
+// gradient take no part.
 //
 //   std::shared_ptr<KVStore> kv = KVStore::create("dist_allreduce");
 //   nn::Trainer trainer(net, optim::AdamOptions{}, kv, {.shard_optimizer = true});
