@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compiles every CUDA source of the libraries to PTX for an architecture that the build does not have: a build for 90 does
-# not show that a kernel uses what 80 lacks. No machine code is made, so it takes about six seconds of a processor each.
+# not show that a kernel uses what 80 lacks. No machine code is made: all of them take about 100 seconds of one processor.
 #
 #   scripts/cuda_ptx.sh [--preset NAME] [ARCHITECTURE [SOURCE...]]     default: release, 80, all sources of kernels
 #
