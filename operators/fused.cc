@@ -241,7 +241,7 @@ FusedBuilder::Value FusedBuilder::op(const std::string& name, std::initializer_l
   }
   std::vector<detail::ArrayImpl*> arrays;
   for (const NDArray& example : examples) arrays.push_back(&example.impl());
-  const Attrs none;
+  const Attrs none{};
   InferContext inferred(*record, arrays, none);
   record->infer(inferred);
   step.type = inferred.output_dtype(0);

@@ -134,7 +134,7 @@ std::string loop_text(const FusedProgram& program) {
       "*>(args.out.data)[to] = element(", strided,
       ");\n  }\n}\n\n"
       "#if defined(__CUDACC_RTC__)\n"
-      "extern \"C\" __global__ void mx_fused(const Args args) {\n"
+      "extern \"C\" __global__ void mx_fused(const __grid_constant__ Args args) {\n"
       "  run(args, static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x,\n"
       "      static_cast<int64_t>(gridDim.x) * blockDim.x);\n}\n#else\n"
       "extern \"C\" void mx_fused(const Args* args, int64_t thread, int64_t threads) {\n"

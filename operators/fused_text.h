@@ -3,7 +3,7 @@
 // The text includes no header. NVRTC compiles it for a GPU; g++ compiles it for tests. It has the formulas of
 // operators/formulas.h, word for word: CMake puts the header's text into this library. The kernel is
 //
-//   extern "C" __global__ void mx_fused(FusedKernelArgs)                              with NVRTC
+//   extern "C" __global__ void mx_fused(const FusedKernelArgs)                        with NVRTC
 //   extern "C" void mx_fused(const FusedKernelArgs*, int64_t thread, int64_t threads)   with g++
 //
 // Thread-safety: no state.

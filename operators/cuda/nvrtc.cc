@@ -27,6 +27,8 @@ struct Nvrtc {
   decltype(&nvrtcGetProgramLog) log;
   decltype(&nvrtcGetCUBINSize) cubin_size;
   decltype(&nvrtcGetCUBIN) cubin;
+  decltype(&nvrtcGetPTXSize) ptx_size;
+  decltype(&nvrtcGetPTX) ptx;
   decltype(&nvrtcGetErrorString) error_string;
 };
 
@@ -62,6 +64,8 @@ const Nvrtc& nvrtc() {
     load(library, f.log, "nvrtcGetProgramLog");
     load(library, f.cubin_size, "nvrtcGetCUBINSize");
     load(library, f.cubin, "nvrtcGetCUBIN");
+    load(library, f.ptx_size, "nvrtcGetPTXSize");
+    load(library, f.ptx, "nvrtcGetPTX");
     load(library, f.error_string, "nvrtcGetErrorString");
     return f;
   }();
@@ -76,36 +80,58 @@ void check(nvrtcResult result, const char* call) {
 
 std::atomic<CompileFn> replacement{nullptr};
 
+class Program {
+ public:
+  Program(const std::string& source, int architecture) {
+    const Nvrtc& f = nvrtc();
+    check(f.create(&program_, source.c_str(), "fused.cu", 0, nullptr, nullptr), "nvrtcCreateProgram");
+    const std::string target = "--gpu-architecture=sm_" + std::to_string(architecture);
+    const char* const options[] = {target.c_str(), kOptions[0], kOptions[1]};
+    if (const nvrtcResult result = f.compile(program_, 3, options); result != NVRTC_SUCCESS) {
+      const std::string messages = log();
+      (void)f.destroy(&program_);
+      throw DeviceError(mx::detail::concat("[nvrtc] expected a text that compiles for sm_", architecture,
+                                           ", got ", f.error_string(result), ":\n", messages));
+    }
+  }
+  ~Program() { (void)nvrtc().destroy(&program_); }
+  Program(const Program&) = delete;
+
+  std::string image() const {
+    size_t bytes = 0;
+    check(nvrtc().cubin_size(program_, &bytes), "nvrtcGetCUBINSize");
+    std::string image(bytes, '\0');
+    check(nvrtc().cubin(program_, image.data()), "nvrtcGetCUBIN");
+    return image;
+  }
+  std::string assembly() const {
+    size_t bytes = 0;
+    check(nvrtc().ptx_size(program_, &bytes), "nvrtcGetPTXSize");
+    std::string text(bytes, '\0');
+    check(nvrtc().ptx(program_, text.data()), "nvrtcGetPTX");
+    return text.c_str();
+  }
+
+ private:
+  std::string log() const {
+    size_t bytes = 0;
+    if (nvrtc().log_size(program_, &bytes) != NVRTC_SUCCESS) return "";
+    std::string text(bytes, '\0');
+    return nvrtc().log(program_, text.data()) == NVRTC_SUCCESS ? text.c_str() : "";
+  }
+
+  nvrtcProgram program_ = nullptr;
+};
+
 }  // namespace
 
 std::string compile(const std::string& source, int architecture) {
   if (const CompileFn other = replacement.load()) return other(source, architecture);
-  const Nvrtc& f = nvrtc();
-  struct Program {
-    nvrtcProgram program = nullptr;
-    ~Program() {
-      if (program != nullptr) (void)nvrtc().destroy(&program);
-    }
-  } made;
-  check(f.create(&made.program, source.c_str(), "fused.cu", 0, nullptr, nullptr), "nvrtcCreateProgram");
-  const std::string target = "--gpu-architecture=sm_" + std::to_string(architecture);
-  const char* const options[] = {target.c_str(), kOptions[0], kOptions[1]};
-  const nvrtcResult result = f.compile(made.program, 3, options);
-  if (result != NVRTC_SUCCESS) {
-    size_t bytes = 0;
-    std::string log;
-    if (f.log_size(made.program, &bytes) == NVRTC_SUCCESS && bytes > 0) {
-      log.resize(bytes);
-      if (f.log(made.program, log.data()) != NVRTC_SUCCESS) log.clear();
-    }
-    throw DeviceError(mx::detail::concat("[nvrtc] expected a text that compiles for sm_", architecture,
-                                         ", got ", f.error_string(result), ":\n", log.c_str()));
-  }
-  size_t bytes = 0;
-  check(f.cubin_size(made.program, &bytes), "nvrtcGetCUBINSize");
-  std::string image(bytes, '\0');
-  check(f.cubin(made.program, image.data()), "nvrtcGetCUBIN");
-  return image;
+  return Program(source, architecture).image();
+}
+
+std::string assembly(const std::string& source, int architecture) {
+  return Program(source, architecture).assembly();
 }
 
 const std::string& compiler_identity() {

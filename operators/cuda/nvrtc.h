@@ -14,6 +14,9 @@ namespace mx::cuda {
 /// messages, or with the linker's if the library cannot be loaded.
 std::string compile(const std::string& source, int architecture);
 
+/// The same as assembly text (PTX), always by NVRTC; for tests.
+std::string assembly(const std::string& source, int architecture);
+
 /// What makes machine code differ apart from the source and the architecture: the compiler's version and
 /// options. Throws like compile().
 const std::string& compiler_identity();

@@ -1,5 +1,5 @@
-// Functions of the CUDA driver, found through the runtime so that nothing links to libcuda. For this folder and
-// for code of kernels.
+// Functions of the CUDA driver, found through the runtime so that nothing links to libcuda. For this folder
+// and for code of kernels.
 //
 // Thread-safety: safe from any thread.
 #pragma once

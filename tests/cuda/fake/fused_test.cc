@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -105,6 +106,28 @@ TEST_F(FusedOnFake, EqualExpressionsAreCompiledOnce) {
   const NDArray x = arange(5, f64).to(gpu(0));
   for (int i = 0; i < 3; ++i) (void)sum_of_two(f64)({x, x}).to(cpu()).to_vector<double>();
   EXPECT_EQ(before + 1, compilations);
+}
+
+TEST_F(FusedOnFake, ThreadsMayCallEqualAndDifferentExpressionsAtOnce) {
+  const int before = compilations;
+  const Fused shared = sum_of_two(u8);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 10; ++i) {
+        FusedBuilder b({i32});
+        const auto scaled = b.op("mul", {b.input(0), b.number(100 + i % 3, i32)});
+        const Fused own = b.build(scaled);
+        const NDArray x = arange(4, i32).to(gpu(t % 2)), y = arange(4, u8).to(gpu(t % 2));
+        wrong += own({x}).to(cpu()).to_vector<int32_t>()[3] != 3 * (100 + i % 3);
+        wrong += shared({y, y}).to(cpu()).to_vector<uint8_t>()[3] != 6;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(0, wrong);
+  EXPECT_EQ(before + 4, compilations);
 }
 
 TEST_F(FusedOnFake, ATextThatDoesNotCompileFailsTheOperation) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -173,6 +174,53 @@ TEST_F(FakeCudaRules, ASmallResultInPlainMemoryDoesNotBlockTheIssuer) {
   other->synchronize();
   EXPECT_EQ(std::vector<uint32_t>(16, 7), plain);
   EXPECT_EQ(plain, back);
+}
+
+/// Random copies between blocks of a GPU and plain memory of the host, small and large, and changes of the
+/// blocks, on some streams. Returns all contents. All programs with one seed have the same steps.
+std::vector<uint32_t> copies_through_plain_memory(uint64_t seed, size_t streams) {
+  constexpr size_t kBlocks = 6, kWords = 1024;
+  Device& device = get_device(gpu(0));
+  std::mt19937_64 random(seed);
+  std::vector<std::unique_ptr<Stream>> lanes;
+  for (size_t i = 0; i < streams; ++i) lanes.push_back(device.new_stream());
+  std::vector<std::unique_ptr<Block<uint32_t>>> blocks;
+  std::vector<uint32_t> host(kBlocks * kWords);
+  std::vector<std::shared_ptr<EventPoint>> last;  // of each block, then of each part of the host's memory
+  for (size_t i = 0; i < kBlocks; ++i) {
+    blocks.push_back(std::make_unique<Block<uint32_t>>(device, kWords));
+    cuda_ops().fill(*lanes[0], blocks[i]->get(), kWords, static_cast<uint32_t>(i));
+    last.push_back(lanes[0]->mark());
+  }
+  last.resize(2 * kBlocks);
+  for (int step = 0; step < 600; ++step) {
+    const size_t block = random() % kBlocks, part = random() % kBlocks, kind = random() % 3;
+    const size_t words = random() % 2 == 0 ? 1 + random() % 16 : kWords, at = random() % (kWords - words + 1);
+    Stream& stream = *lanes[random() % streams];
+    for (const size_t used : {block, kBlocks + part})
+      if (last[used] != nullptr) stream.wait_point(last[used]);
+    uint32_t* const there = host.data() + part * kWords + at;
+    uint32_t* const here = blocks[block]->get() + at;
+    if (kind == 0) device.copy_async(there, cpu(), here, gpu(0), words * 4, stream);
+    if (kind == 1) device.copy_async(here, gpu(0), there, cpu(), words * 4, stream);
+    if (kind == 2) cuda_ops().add(stream, here, words, static_cast<uint32_t>(step));
+    last[block] = last[kBlocks + part] = stream.mark();
+  }
+  for (const auto& lane : lanes) lane->synchronize();
+  std::vector<uint32_t> all = host;
+  std::vector<uint32_t> content(kWords);
+  for (const auto& block : blocks) {
+    device.copy_async(content.data(), cpu(), block->get(), gpu(0), kWords * 4, *lanes[0]);
+    lanes[0]->synchronize();
+    all.insert(all.end(), content.begin(), content.end());
+  }
+  return all;
+}
+
+TEST_F(FakeCudaRules, CopiesThroughPlainMemoryHaveTheOrderOfTheirStreams) {
+  for (const uint64_t seed : {1u, 2u, 3u, 4u}) {
+    EXPECT_EQ(copies_through_plain_memory(seed, 1), copies_through_plain_memory(seed, 4)) << seed;
+  }
 }
 
 TEST_F(FakeCudaRules, ASmallResultThatADeviceNoLongerDeliversBlocksNobody) {

@@ -120,6 +120,25 @@ TEST_P(FusedText, RandomExpressionsCompileWithNvrtc) {
   }
 }
 
+// One rounding instead of two would give other bits than the two operators.
+TEST_P(FusedText, AProductAndASumOfTwoOperationsAreNotJoined) {
+  for (const DType type : {f32, f64}) {
+    FusedBuilder b({type, type});
+    const Fused f = b.build(b.op("add", {b.op("mul", {b.input(0), b.input(1)}), b.input(1)}));
+    const std::string text = cuda::assembly(f.source(), GetParam());
+    const std::string suffix = type == f32 ? ".f32" : ".f64";
+    EXPECT_TRUE(contains(text, "mul.rn" + suffix) || contains(text, "mul" + suffix));
+    EXPECT_FALSE(contains(text, "fma.rn" + suffix));
+  }
+}
+
+TEST_P(FusedText, ElementsInOrderAreReadAndWrittenByFours) {
+  const std::string text = cuda::assembly(small_expression().source(), GetParam());
+  EXPECT_TRUE(contains(text, "ld.global.v4.f32")) << text;
+  EXPECT_TRUE(contains(text, "st.global.v4.f32"));
+  EXPECT_FALSE(contains(text, "__local_depot")) << "arguments are copied to memory of the thread";
+}
+
 TEST_P(FusedText, ATextThatDoesNotCompileGivesTheMessagesOfTheCompiler) {
   const std::string message =
       error_of<DeviceError>([] { cuda::compile("int x = unknown_name;", GetParam()); });
