@@ -72,7 +72,7 @@ void gradient_dropped(GradientContext& g) {
     if (g.wanted(i)) g.set(i, results[i]);
 }
 
-constexpr RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
+constexpr RecordList<DType, kDTypes> kDroppedTypes = {f32, f64, f16, bf16};
 
 }  // namespace
 
@@ -88,7 +88,7 @@ constexpr Operator kAttentionDropout = {
     .infer = infer_dropped,
     .gradient = gradient_dropped,
     .gradient_uses = {.inputs = 31, .outputs = 3},
-    .dtypes = kFloating,
+    .dtypes = kDroppedTypes,
     .work = attention_work,
 };
 
@@ -101,7 +101,7 @@ constexpr Operator kAttentionDropoutBackward = {
     .outputs = {"dq", "dk", "dv"},
     .attrs = &kAttrType<AttentionDropoutAttrs>,
     .infer = infer_dropped_backward,
-    .dtypes = kFloating,
+    .dtypes = kDroppedTypes,
     .work = attention_work_backward,
 };
 

@@ -36,7 +36,7 @@ NDArray over_groups(const NDArray& gradient, int64_t groups) {
   return sum(gradient.reshape({s[0], groups, s[1] / groups, s[2], s[3]}), 2);
 }
 
-NDArray transposed(const NDArray& x) { return x.swap_axes(-1, -2); }
+NDArray columns_first(const NDArray& x) { return x.swap_axes(-1, -2); }
 
 /// The mask of a causal call, true where a key takes part: (L, S).
 NDArray causal_mask(int64_t rows, int64_t keys, int64_t offset, Context context) {
@@ -107,7 +107,7 @@ void attention_gradient_by_operators(GradientContext& g, const AttentionAttrs& a
   const NDArray k = for_all_heads(g.input(1).to(type), heads), v = for_all_heads(g.input(2).to(type), heads);
   const double scale = attention_scale(attrs.scale, q.shape()[3]);
   const NDArray no_key = less(sums, -std::numeric_limits<double>::max()).expand_dims(-1);
-  NDArray scores = matmul(q, transposed(k)) * scale;
+  NDArray scores = matmul(q, columns_first(k)) * scale;
   NDArray out = no_key;  // true where a weight is zero because of a mask
   if (attrs.causal)
     out = logical_or(out,
@@ -122,7 +122,7 @@ void attention_gradient_by_operators(GradientContext& g, const AttentionAttrs& a
   // Where a weight is zero, exp() must not see the score: it may be infinite.
   const NDArray inside = where(out, 0, scores - where(no_key, 0, sums.expand_dims(-1)));
   const NDArray weights = where(out, 0, exp(inside));
-  NDArray kept_weights = weights, dweights = matmul(head, transposed(v));
+  NDArray kept_weights = weights, dweights = matmul(head, columns_first(v));
   if (dropped.key.defined()) {
     const NDArray inputs[] = {zeros(weights.shape(), type, weights.context()), dropped.key};
     const NDArray keep = call(kDropout, DropoutAttrs{dropped.p}, inputs)[1];
@@ -132,8 +132,8 @@ void attention_gradient_by_operators(GradientContext& g, const AttentionAttrs& a
   }
   const NDArray dscores = weights * (dweights - delta.expand_dims(-1));
   if (g.wanted(0)) g.set(0, matmul(dscores, k) * scale);
-  if (g.wanted(1)) g.set(1, over_groups(matmul(transposed(dscores), q) * scale, groups));
-  if (g.wanted(2)) g.set(2, over_groups(matmul(transposed(kept_weights), head), groups));
+  if (g.wanted(1)) g.set(1, over_groups(matmul(columns_first(dscores), q) * scale, groups));
+  if (g.wanted(2)) g.set(2, over_groups(matmul(columns_first(kept_weights), head), groups));
   if (g.inputs() > mask_input && g.wanted(mask_input)) g.set(mask_input, dscores);
 }
 

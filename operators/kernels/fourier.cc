@@ -110,8 +110,8 @@ void each_line(const Lines& lines, int64_t n, const Load& load, const Store& sto
   const double size = static_cast<double>(n);
   const int64_t most = n <= kLongestTogether ? detail::kFourierLanes : 1;
   // Every piece has whole groups of lines, but the last one.
-  constexpr double kPieceWork = 1 << 18;
-  const double items = kPieceWork / (8 * size * (1 + std::log2(size)));
+  constexpr double kWorkOfPiece = 1 << 18;
+  const double items = kWorkOfPiece / (8 * size * (1 + std::log2(size)));
   const int64_t groups = std::max<int64_t>(1, static_cast<int64_t>(items) / most);
   parallel_for(lines.count, groups * most, [&](int64_t begin, int64_t end) {
     FourierPlan::Work work;
