@@ -8,6 +8,7 @@
 #include "operators/elementwise_unary.h"
 #include "operators/indexing.h"
 #include "operators/matmul.h"
+#include "operators/recurrent_layer.h"
 #include "operators/reduce.h"
 #include "operators/shape_ops.h"
 
@@ -16,8 +17,6 @@ namespace {
 
 using kernels::RecurrentCell;
 using kernels::SequencePlan;
-
-DType type_of_sums(DType type) { return type == f64 ? f64 : f32; }
 
 NDArray sigmoid_slope(const NDArray& s) { return s * (1 - s); }
 NDArray tanh_slope(const NDArray& s) { return 1 - s * s; }

@@ -64,25 +64,25 @@ int64_t work_of_inference(const InferContext& c) {
   return rows * (c.shape(1).numel() + c.shape(2).numel());
 }
 
-constexpr int64_t kDirectWork = 1 << 14;
-constexpr RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
+constexpr int64_t kDirectInference = 1 << 14;
+constexpr RecordList<DType, kDTypes> kLayerTypes = {f32, f64, f16, bf16};
 
 }  // namespace
 
 constexpr Operator kRnnInference = {
-    .kernel = {"rnn_inference", run_inference_of<RecurrentCell::tanh>, nullptr, kDirectWork},
+    .kernel = {"rnn_inference", run_inference_of<RecurrentCell::tanh>, nullptr, kDirectInference},
     .doc =
         "A recurrent layer, h' = f(x w_ih' + bias + h w_hh'), in memory that does not grow with the steps.",
     .family = "recurrent",
     .inputs = {"x", "w_ih", "w_hh", "h0", "bias?"},
     .attrs = &kAttrType<RnnAttrs>,
     .infer = infer_inference_of<RecurrentCell::tanh>,
-    .dtypes = kFloating,
+    .dtypes = kLayerTypes,
     .work = work_of_inference,
 };
 
 constexpr Operator kLstmInference = {
-    .kernel = {"lstm_inference", run_inference_of<RecurrentCell::lstm>, nullptr, kDirectWork},
+    .kernel = {"lstm_inference", run_inference_of<RecurrentCell::lstm>, nullptr, kDirectInference},
     .doc =
         "An LSTM layer, in memory that does not grow with the steps. Also returns the cells after each "
         "sample's last step.",
@@ -91,18 +91,18 @@ constexpr Operator kLstmInference = {
     .outputs = {"y", "c_n"},
     .attrs = &kAttrType<RecurrentAttrs>,
     .infer = infer_inference_of<RecurrentCell::lstm>,
-    .dtypes = kFloating,
+    .dtypes = kLayerTypes,
     .work = work_of_inference,
 };
 
 constexpr Operator kGruInference = {
-    .kernel = {"gru_inference", run_inference_of<RecurrentCell::gru>, nullptr, kDirectWork},
+    .kernel = {"gru_inference", run_inference_of<RecurrentCell::gru>, nullptr, kDirectInference},
     .doc = "A GRU layer, in memory that does not grow with the steps.",
     .family = "recurrent",
     .inputs = {"x", "w_ih", "w_hh", "h0", "b_ih?", "b_hh?"},
     .attrs = &kAttrType<RecurrentAttrs>,
     .infer = infer_inference_of<RecurrentCell::gru>,
-    .dtypes = kFloating,
+    .dtypes = kLayerTypes,
     .work = work_of_inference,
 };
 

@@ -61,6 +61,11 @@ std::pair<NDArray, NDArray> attend(const NDArray& q, const NDArray& k, const NDA
     return {scaled_dot_product_attention(at_call(q), k, v, o.mask,
                                          {.causal = o.causal, .causal_offset = o.causal_offset}),
             {}};
+  // GPUs have no kernel for the dropout of weights that are not stored.
+  if (!o.need_weights && q.context().kind != DeviceKind::gpu)
+    return {attention_with_dropout(at_call(q), k, v, o.dropout, o.mask,
+                                   {.causal = o.causal, .causal_offset = o.causal_offset}),
+            {}};
   const NDArray mask =
       o.causal ? with_causal(o.mask, q.shape()[2], k.shape()[2], o.causal_offset, q.context()) : o.mask;
   NDArray weights = stored_weights(q, k, mask);

@@ -24,7 +24,7 @@ struct AttendCall {
   bool need_weights = false;  ///< otherwise the second result is an empty handle
 };
 /// Returns the attention of q (batch, heads, queries, n) to k and v, and the weights after the dropout,
-/// (batch, heads, queries, keys). Stores the scores of all pairs only for weights and for a dropout.
+/// (batch, heads, queries, keys). Stores the scores of all pairs only for weights, and on GPUs for a dropout.
 std::pair<NDArray, NDArray> attend(const NDArray& q, const NDArray& k, const NDArray& v,
                                    const AttendCall& options);
 

@@ -9,6 +9,7 @@
 #include "ndarray/kernels/parallel.h"
 #include "operators/kernels/attention_rows.h"
 #include "operators/kernels/gemm.h"
+#include "operators/kernels/random.h"
 #include "operators/scratch.h"
 
 namespace mx::kernels {
@@ -109,6 +110,32 @@ struct Mask {
   Tensor mask;
 };
 
+/// Which weights are kept by a dropout.
+struct Dropout {
+  Dropout(const Sizes& sizes, const AttentionOptions& o) : n(sizes), options(o) {}
+
+  bool on() const { return options.dropout > 0; }
+
+  /// Sets `keep` for weights of rows from i on and keys from j on.
+  void choose(bool* keep, int64_t b, int64_t h, int64_t i, int64_t rows, int64_t j, int64_t count) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t first = ((b * n.heads + h) * n.rows + i + r) * n.keys + j;
+      random_bernoulli({keep + r * count, bool_, {count}, {1}}, 1 - options.dropout, options.seed,
+                       options.offset + static_cast<uint64_t>(first));
+    }
+  }
+
+  /// to = from / (1 - dropout) where it is kept, else 0.
+  template <class C>
+  void apply(C* to, const C* from, const bool* keep, int64_t count) const {
+    const C factor = options.dropout < 1 ? static_cast<C>(1 / (1 - options.dropout)) : C{0};
+    for (int64_t e = 0; e < count; ++e) to[e] = keep[e] ? from[e] * factor : C{0};
+  }
+
+  const Sizes n;
+  const AttentionOptions options;
+};
+
 template <class C>
 C* part(char*& at, int64_t elements) {
   C* const begin = reinterpret_cast<C*>(at);
@@ -122,15 +149,18 @@ struct Forward {
   const Tensor &y, &sums, &q, &k, &v;
   const Sizes n;
   const Mask mask;
+  const Dropout dropout;
 
   void block(int64_t b, int64_t h, int64_t i, int64_t rows) const {
     const bool half = q.dtype != dtype_of<C>;
     const int64_t g = h / n.heads_of_group();
     const int64_t converted = half ? kRows * n.width + kKeys * (n.width + n.value_width) + 3 * 64 : 0;
     const Scratch memory(
-        args, sizeof(C) * static_cast<size_t>(kRows * (kKeys + n.value_width) + 2 * 64 + converted));
+        args, sizeof(C) * static_cast<size_t>(kRows * (kKeys + n.value_width) + 3 * 64 + converted) +
+                  static_cast<size_t>(dropout.on() ? kRows * kKeys : 0));
     char* at = memory.as<char>();
     C* const scores = part<C>(at, kRows * kKeys);
+    bool* const keep = dropout.on() ? part<bool>(at, kRows * kKeys) : nullptr;
     C* const total = part<C>(at, kRows * n.value_width);
     C *q_buffer = nullptr, *k_buffer = nullptr, *v_buffer = nullptr;
     if (half) {
@@ -152,6 +182,10 @@ struct Forward {
       for (int64_t r = 0; r < rows; ++r) {
         const C factor = next_piece(scores + r * count, count, softmax[r]);
         if (factor != C{1}) scale_row(total + r * n.value_width, n.value_width, factor);
+      }
+      if (dropout.on()) {
+        dropout.choose(keep, b, h, i, rows, j, count);
+        dropout.apply(scores, scores, keep, rows * count);
       }
       const Matrix values = as_matrix(rows_of(v, b, g, j, count), v_buffer);
       gemm(dtype_of<C>, rows, n.value_width, count, {scores, count, 1}, values, total, n.value_width, 1,
@@ -189,6 +223,7 @@ struct Backward {
   const Tensor &dq, &dk, &dv, &dy, &q, &k, &v, &sums, &delta;
   const Sizes n;
   const Mask mask;
+  const Dropout dropout;
 
   C value(const Tensor& t, int64_t b, int64_t h, int64_t i) const {
     const int64_t at = b * t.strides[0] + h * t.strides[1] + i * t.strides[2];
@@ -203,10 +238,14 @@ struct Backward {
     const bool half = q.dtype != dtype_of<C>;
     const int64_t widths = n.width + n.value_width;
     const int64_t converted = half ? (kRows + kKeys) * widths : 0;
-    const Scratch memory(
-        args, sizeof(C) * static_cast<size_t>(2 * kRows * kKeys + kKeys * widths + converted + 8 * 64));
+    const int64_t dropped = dropout.on() ? kRows * kKeys : 0;
+    const Scratch memory(args, sizeof(C) * static_cast<size_t>(2 * kRows * kKeys + kKeys * widths +
+                                                               converted + dropped + 10 * 64) +
+                                   static_cast<size_t>(dropped));
     char* at = memory.as<char>();
     C* const weights = part<C>(at, kRows * kKeys);
+    C* const kept_weights = dropout.on() ? part<C>(at, dropped) : weights;
+    bool* const keep = dropout.on() ? part<bool>(at, dropped) : nullptr;
     C* const gradients = part<C>(at, kRows * kKeys);
     C* const dk_total = part<C>(at, kKeys * n.width);
     C* const dv_total = part<C>(at, kKeys * n.value_width);
@@ -237,10 +276,15 @@ struct Backward {
           mask.apply(weights, b, h, i, rows, j, count);
           for (int64_t r = 0; r < rows; ++r)
             weights_of_row(weights + r * count, count, value(sums, b, h, i + r));
-          const Matrix w{weights, count, 1}, ds{gradients, count, 1};
+          if (dropout.on()) {
+            dropout.choose(keep, b, h, i, rows, j, count);
+            dropout.apply(kept_weights, weights, keep, rows * count);
+          }
+          const Matrix w{kept_weights, count, 1}, ds{gradients, count, 1};
           gemm(type, count, n.value_width, rows, transposed(w), heads_gradient, dv_total, n.value_width, 1,
                {.beta = 1});
           gemm(type, rows, count, n.value_width, heads_gradient, transposed(values), gradients, count, 1);
+          if (dropout.on()) dropout.apply(gradients, gradients, keep, rows * count);
           for (int64_t r = 0; r < rows; ++r)
             score_gradients_of_row(weights + r * count, gradients + r * count, count,
                                    value(delta, b, h, i + r), static_cast<C>(mask.options.scale));
@@ -296,10 +340,26 @@ void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, cons
                const Tensor& v, const Tensor* mask, const AttentionOptions& options) {
   const attention_blocks::Sizes n = attention_blocks::sizes_of(q, k, v);
   if (q.dtype == f64) {
-    attention_blocks::Forward<double>{args, y, sums, q, k, v, n, attention_blocks::Mask(mask, n, options)}
+    attention_blocks::Forward<double>{args,
+                                      y,
+                                      sums,
+                                      q,
+                                      k,
+                                      v,
+                                      n,
+                                      attention_blocks::Mask(mask, n, options),
+                                      attention_blocks::Dropout(n, options)}
         .run();
   } else {
-    attention_blocks::Forward<float>{args, y, sums, q, k, v, n, attention_blocks::Mask(mask, n, options)}
+    attention_blocks::Forward<float>{args,
+                                     y,
+                                     sums,
+                                     q,
+                                     k,
+                                     v,
+                                     n,
+                                     attention_blocks::Mask(mask, n, options),
+                                     attention_blocks::Dropout(n, options)}
         .run();
   }
 }
@@ -310,12 +370,34 @@ void attention_backward(const KernelArgs& args, const Tensor& dq, const Tensor& 
                         const AttentionOptions& options) {
   const attention_blocks::Sizes n = attention_blocks::sizes_of(q, k, v);
   if (q.dtype == f64) {
-    attention_blocks::Backward<double>{args, dq, dk,   dv,    dy, q,
-                                       k,    v,  sums, delta, n,  attention_blocks::Mask(mask, n, options)}
+    attention_blocks::Backward<double>{args,
+                                       dq,
+                                       dk,
+                                       dv,
+                                       dy,
+                                       q,
+                                       k,
+                                       v,
+                                       sums,
+                                       delta,
+                                       n,
+                                       attention_blocks::Mask(mask, n, options),
+                                       attention_blocks::Dropout(n, options)}
         .run();
   } else {
-    attention_blocks::Backward<float>{args, dq, dk,   dv,    dy, q,
-                                      k,    v,  sums, delta, n,  attention_blocks::Mask(mask, n, options)}
+    attention_blocks::Backward<float>{args,
+                                      dq,
+                                      dk,
+                                      dv,
+                                      dy,
+                                      q,
+                                      k,
+                                      v,
+                                      sums,
+                                      delta,
+                                      n,
+                                      attention_blocks::Mask(mask, n, options),
+                                      attention_blocks::Dropout(n, options)}
         .run();
   }
 }

@@ -27,6 +27,11 @@ struct AttentionOptions {
   bool causal = false;
   /// With `causal`, row i of q takes part in the keys up to i + causal_offset.
   int64_t causal_offset = 0;
+  /// The probability with which a weight becomes 0; the others are divided by 1 - dropout. The weight of
+  /// query i and key j of head h in batch b is element ((b * H + h) * L + i) * S + j of random_bernoulli()
+  /// with this seed and offset, so the backward pass makes the same choices again.
+  double dropout = 0;
+  uint64_t seed = 0, offset = 0;
 };
 
 /// q (B, H, L, E), k (B, G, S, E), v (B, G, S, F), y (B, H, L, F) and sums (B, H, L), where G divides H: the

@@ -8,6 +8,8 @@
 #include <numbers>
 #include <utility>
 
+#include "ndarray/kernels/parallel.h"
+#include "operators/kernels/fourier_rows.h"
 #include "operators/kernels/fourier_stages.h"
 #include "operators/kernels/matrix_stack.h"
 
@@ -75,33 +77,50 @@ struct Lines {
     batch_strides.erase(axis);
     count = batch.numel();
   }
+  /// Whether the complex numbers of a line are pairs without gaps.
+  bool pairs() const { return step == 2 && part == 1; }
   template <class T>
   T* line(int64_t i) const {
     return static_cast<T*>(data) + place_of(i, batch, batch_strides);
   }
 };
 
-// Lines that are transformed together, so that vectors have their numbers side by side, unless they are so
-// long that they would not fit the second-level cache.
-constexpr int64_t kLanes = 8;
+// Lines that are so long that several would not fit the second-level cache are transformed one by one.
 constexpr int64_t kLongestTogether = 2048;
 
-/// Calls load(work, line, lane) and store(work, line, lane) for all lines, before and after their transform.
-/// `n`: the length of the plan.
+/// The addresses of the lines that are transformed together.
+template <class T>
+struct LaneAddresses {
+  T* at[detail::kFourierLanes];
+  int64_t count;
+
+  LaneAddresses(const Lines& lines, int64_t first, int64_t lanes) : count(lanes) {
+    for (int64_t l = 0; l < lanes; ++l) at[l] = lines.line<T>(first + l);
+  }
+  /// Whether there are as many lines as the kernels of fourier_rows.h take.
+  bool together() const { return count == detail::kFourierLanes; }
+};
+
+/// Calls load(plan, work, first) and store(plan, work, first) for work.lanes lines from `first` on, before
+/// and after their transform. `n`: the length of the plan.
 template <class Load, class Store>
 void each_line(const Lines& lines, int64_t n, const Load& load, const Store& store) {
   if (lines.count == 0) return;
   const std::shared_ptr<const FourierPlan> plan = fourier_plan(n);
   const double size = static_cast<double>(n);
-  const int64_t most = n <= kLongestTogether ? kLanes : 1;
-  detail::each_item(lines.batch, 8 * size * (1 + std::log2(size)), [&](int64_t begin, int64_t end) {
+  const int64_t most = n <= kLongestTogether ? detail::kFourierLanes : 1;
+  // Every piece has whole groups of lines, but the last one.
+  constexpr double kWorkOfPiece = 1 << 18;
+  const double items = kWorkOfPiece / (8 * size * (1 + std::log2(size)));
+  const int64_t groups = std::max<int64_t>(1, static_cast<int64_t>(items) / most);
+  parallel_for(lines.count, groups * most, [&](int64_t begin, int64_t end) {
     FourierPlan::Work work;
     for (int64_t first = begin; first < end; first += most) {
       const int64_t lanes = std::min(most, end - first);
       plan->prepare(work, lanes);
-      for (int64_t l = 0; l < lanes; ++l) load(*plan, work, first + l, l);
+      load(*plan, work, first);
       plan->run(work);
-      for (int64_t l = 0; l < lanes; ++l) store(*plan, work, first + l, l);
+      store(*plan, work, first);
     }
   });
 }
@@ -126,6 +145,8 @@ FourierPlan::FourierPlan(int64_t n) : n_(n), factors_(factors_of(n)) {
   // exp(-pi i k^2 / n). k^2 is reduced modulo 2 n, step by step, so that it does not overflow.
   chirp_.resize(n);
   chirp_transform_.resize(size);
+  std::fill(chirp_transform_.re.begin(), chirp_transform_.re.end(), 0.);
+  std::fill(chirp_transform_.im.begin(), chirp_transform_.im.end(), 0.);
   int64_t square = 0;
   for (int64_t k = 0; k < n; ++k) {
     const Number number = root_of(square, n);
@@ -227,6 +248,9 @@ std::shared_ptr<const FourierPlan> fourier_plan(int64_t n) {
   return plan;
 }
 
+// Lanes are the inner loops below: neighbouring lines of an axis other than the last are side by side in
+// memory.
+
 void fourier(const Tensor& y, const Tensor& x, int axis, bool inverse, double scale) {
   detail::visit_real(x.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -236,21 +260,25 @@ void fourier(const Tensor& y, const Tensor& x, int axis, bool inverse, double sc
                im = inverse ? &ComplexLists::re : &ComplexLists::im;
     each_line(
         to, to.size,
-        [&](const FourierPlan&, FourierPlan::Work& work, int64_t line, int64_t lane) {
-          const T* const in = from.line<T>(line);
-          double *const r = (work.data.*re).data() + lane, *const j = (work.data.*im).data() + lane;
-          for (int64_t k = 0; k < from.size; ++k) {
-            r[k * work.lanes] = static_cast<double>(in[k * from.step]);
-            j[k * work.lanes] = static_cast<double>(in[k * from.step + from.part]);
-          }
+        [&](const FourierPlan&, FourierPlan::Work& work, int64_t first) {
+          const LaneAddresses<const T> in(from, first, work.lanes);
+          double *const r = (work.data.*re).data(), *const j = (work.data.*im).data();
+          if (in.together() && from.pairs()) return detail::read_pairs<T>(in.at, from.size, r, j);
+          for (int64_t k = 0; k < from.size; ++k)
+            for (int64_t l = 0; l < in.count; ++l) {
+              r[k * in.count + l] = static_cast<double>(in.at[l][k * from.step]);
+              j[k * in.count + l] = static_cast<double>(in.at[l][k * from.step + from.part]);
+            }
         },
-        [&](const FourierPlan&, FourierPlan::Work& work, int64_t line, int64_t lane) {
-          T* const out = to.line<T>(line);
-          const double *const r = (work.data.*re).data() + lane, *const j = (work.data.*im).data() + lane;
-          for (int64_t k = 0; k < to.size; ++k) {
-            out[k * to.step] = static_cast<T>(r[k * work.lanes] * scale);
-            out[k * to.step + to.part] = static_cast<T>(j[k * work.lanes] * scale);
-          }
+        [&](const FourierPlan&, FourierPlan::Work& work, int64_t first) {
+          const LaneAddresses<T> out(to, first, work.lanes);
+          const double *const r = (work.data.*re).data(), *const j = (work.data.*im).data();
+          if (out.together() && to.pairs()) return detail::write_pairs<T>(out.at, to.size, r, j, scale);
+          for (int64_t k = 0; k < to.size; ++k)
+            for (int64_t l = 0; l < out.count; ++l) {
+              out.at[l][k * to.step] = static_cast<T>(r[k * out.count + l] * scale);
+              out.at[l][k * to.step + to.part] = static_cast<T>(j[k * out.count + l] * scale);
+            }
         });
   });
 }
@@ -265,34 +293,42 @@ void fourier_of_real(const Tensor& y, const Tensor& x, int axis, double scale) {
     const int64_t n = from.size, pair = n % 2 == 0 ? 2 : 1, length = n / pair;
     each_line(
         to, length,
-        [&](const FourierPlan&, FourierPlan::Work& work, int64_t line, int64_t lane) {
-          const T* const in = from.line<T>(line);
-          double *const re = work.data.re.data() + lane, *const im = work.data.im.data() + lane;
-          for (int64_t k = 0; k < length; ++k) {
-            re[k * work.lanes] = static_cast<double>(in[pair * k * from.step]);
-            im[k * work.lanes] = pair == 2 ? static_cast<double>(in[(2 * k + 1) * from.step]) : 0;
-          }
+        [&](const FourierPlan&, FourierPlan::Work& work, int64_t first) {
+          const LaneAddresses<const T> in(from, first, work.lanes);
+          double *const re = work.data.re.data(), *const im = work.data.im.data();
+          if (in.together() && pair == 2 && from.step == 1)
+            return detail::read_pairs<T>(in.at, length, re, im);
+          for (int64_t k = 0; k < length; ++k)
+            for (int64_t l = 0; l < in.count; ++l) {
+              re[k * in.count + l] = static_cast<double>(in.at[l][pair * k * from.step]);
+              im[k * in.count + l] = pair == 2 ? static_cast<double>(in.at[l][(2 * k + 1) * from.step]) : 0;
+            }
         },
-        [&](const FourierPlan& plan, FourierPlan::Work& work, int64_t line, int64_t lane) {
-          T* const out = to.line<T>(line);
-          const double *const re = work.data.re.data() + lane, *const im = work.data.im.data() + lane;
-          const auto set = [&](int64_t k, double r, double j) {
-            out[k * to.step] = static_cast<T>(r * scale);
-            out[k * to.step + to.part] = static_cast<T>(j * scale);
-          };
-          if (pair == 1) {
-            for (int64_t k = 0; k < to.size; ++k) set(k, re[k * work.lanes], k == 0 ? 0 : im[k * work.lanes]);
-            return;
-          }
+        [&](const FourierPlan& plan, FourierPlan::Work& work, int64_t first) {
+          const LaneAddresses<T> out(to, first, work.lanes);
           const ComplexLists& roots = plan.half_roots();
-          set(0, re[0] + im[0], 0);
-          set(length, re[0] - im[0], 0);
-          for (int64_t k = 1; k < length; ++k) {
-            const int64_t a = k * work.lanes, b = (length - k) * work.lanes;
-            const double er = (re[a] + re[b]) / 2, ei = (im[a] - im[b]) / 2, o_r = (im[a] + im[b]) / 2,
-                         oi = (re[b] - re[a]) / 2, wr = roots.re[static_cast<size_t>(k)],
-                         wi = roots.im[static_cast<size_t>(k)];
-            set(k, er + (wr * o_r - wi * oi), ei + (wr * oi + wi * o_r));
+          if (out.together() && pair == 2 && to.pairs())
+            return detail::write_real_transform<T>(out.at, length, work.data.re.data(), work.data.im.data(),
+                                                   roots.re.data(), roots.im.data(), scale);
+          for (int64_t l = 0; l < out.count; ++l) {
+            const double *const re = work.data.re.data() + l, *const im = work.data.im.data() + l;
+            const auto set = [&](int64_t k, double r, double j) {
+              out.at[l][k * to.step] = static_cast<T>(r * scale);
+              out.at[l][k * to.step + to.part] = static_cast<T>(j * scale);
+            };
+            if (pair == 1) {
+              for (int64_t k = 0; k < to.size; ++k) set(k, re[k * out.count], k == 0 ? 0 : im[k * out.count]);
+              continue;
+            }
+            set(0, re[0] + im[0], 0);
+            set(length, re[0] - im[0], 0);
+            for (int64_t k = 1; k < length; ++k) {
+              const int64_t a = k * out.count, b = (length - k) * out.count;
+              const double er = (re[a] + re[b]) / 2, ei = (im[a] - im[b]) / 2, o_r = (im[a] + im[b]) / 2,
+                           oi = (re[b] - re[a]) / 2, wr = roots.re[static_cast<size_t>(k)],
+                           wi = roots.im[static_cast<size_t>(k)];
+              set(k, er + (wr * o_r - wi * oi), ei + (wr * oi + wi * o_r));
+            }
           }
         });
   });
@@ -307,41 +343,48 @@ void fourier_to_real(const Tensor& y, const Tensor& x, int axis, double scale) {
     const int64_t n = to.size, pair = n % 2 == 0 ? 2 : 1, length = n / pair;
     each_line(
         to, length,
-        [&](const FourierPlan& plan, FourierPlan::Work& work, int64_t line, int64_t lane) {
-          const T* const in = from.line<T>(line);
-          // Exchanged, for the other sign of the exponent.
-          double *const re = work.data.im.data() + lane, *const im = work.data.re.data() + lane;
-          const auto real = [&](int64_t k) { return static_cast<double>(in[k * from.step]); };
-          const auto imaginary = [&](int64_t k) {
-            return k == 0 || 2 * k == n ? 0. : static_cast<double>(in[k * from.step + from.part]);
-          };
-          if (pair == 1) {
-            re[0] = real(0);
-            im[0] = 0;
-            for (int64_t k = 1; k <= n / 2; ++k) {
-              const int64_t a = k * work.lanes, b = (n - k) * work.lanes;
-              re[a] = re[b] = real(k);
-              im[a] = imaginary(k);
-              im[b] = -im[a];
-            }
-            return;
-          }
+        [&](const FourierPlan& plan, FourierPlan::Work& work, int64_t first) {
+          const LaneAddresses<const T> lines(from, first, work.lanes);
           const ComplexLists& roots = plan.half_roots();
-          for (int64_t k = 0; k < length; ++k) {
-            const double ar = real(k), ai = imaginary(k), br = real(length - k), bi = -imaginary(length - k);
-            const double dr = ar - br, di = ai - bi, wr = roots.re[static_cast<size_t>(k)],
-                         wi = -roots.im[static_cast<size_t>(k)];
-            re[k * work.lanes] = ar + br - (dr * wi + di * wr);
-            im[k * work.lanes] = ai + bi + (dr * wr - di * wi);
+          for (int64_t l = 0; l < lines.count; ++l) {
+            const T* const in = lines.at[l];
+            // Exchanged, for the other sign of the exponent.
+            double *const re = work.data.im.data() + l, *const im = work.data.re.data() + l;
+            const auto real = [&](int64_t k) { return static_cast<double>(in[k * from.step]); };
+            const auto imaginary = [&](int64_t k) {
+              return k == 0 || 2 * k == n ? 0. : static_cast<double>(in[k * from.step + from.part]);
+            };
+            if (pair == 1) {
+              re[0] = real(0);
+              im[0] = 0;
+              for (int64_t k = 1; k <= n / 2; ++k) {
+                const int64_t a = k * work.lanes, b = (n - k) * work.lanes;
+                re[a] = re[b] = real(k);
+                im[a] = imaginary(k);
+                im[b] = -im[a];
+              }
+              continue;
+            }
+            for (int64_t k = 0; k < length; ++k) {
+              const double ar = real(k), ai = imaginary(k), br = real(length - k),
+                           bi = -imaginary(length - k);
+              const double dr = ar - br, di = ai - bi, wr = roots.re[static_cast<size_t>(k)],
+                           wi = -roots.im[static_cast<size_t>(k)];
+              re[k * work.lanes] = ar + br - (dr * wi + di * wr);
+              im[k * work.lanes] = ai + bi + (dr * wr - di * wi);
+            }
           }
         },
-        [&](const FourierPlan&, FourierPlan::Work& work, int64_t line, int64_t lane) {
-          T* const out = to.line<T>(line);
-          const double *const re = work.data.im.data() + lane, *const im = work.data.re.data() + lane;
-          for (int64_t k = 0; k < length; ++k) {
-            out[pair * k * to.step] = static_cast<T>(re[k * work.lanes] * scale);
-            if (pair == 2) out[(2 * k + 1) * to.step] = static_cast<T>(im[k * work.lanes] * scale);
-          }
+        [&](const FourierPlan&, FourierPlan::Work& work, int64_t first) {
+          const LaneAddresses<T> out(to, first, work.lanes);
+          const double *const re = work.data.im.data(), *const im = work.data.re.data();
+          if (out.together() && pair == 2 && to.step == 1)
+            return detail::write_pairs<T>(out.at, length, re, im, scale);
+          for (int64_t k = 0; k < length; ++k)
+            for (int64_t l = 0; l < out.count; ++l) {
+              out.at[l][pair * k * to.step] = static_cast<T>(re[k * out.count + l] * scale);
+              if (pair == 2) out.at[l][(2 * k + 1) * to.step] = static_cast<T>(im[k * out.count + l] * scale);
+            }
         });
   });
 }

@@ -11,15 +11,34 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "ndarray/tensor.h"
 
 namespace mx::kernels {
 
+/// Leaves new numbers of a list uninitialized, which would otherwise be set to 0 before they are set.
+struct UninitializedNumbers : std::allocator<double> {
+  template <class U>
+  struct rebind {
+    using other = UninitializedNumbers;
+  };
+  template <class U>
+  void construct(U* at) {
+    ::new (static_cast<void*>(at)) U;
+  }
+  template <class U, class... Args>
+  void construct(U* at, Args&&... args) {
+    ::new (static_cast<void*>(at)) U(std::forward<Args>(args)...);
+  }
+};
+
 /// Complex numbers as two lists.
 struct ComplexLists {
-  std::vector<double> re, im;
+  std::vector<double, UninitializedNumbers> re, im;
+  /// New numbers have any value.
   void resize(int64_t n) {
     re.resize(static_cast<size_t>(n));
     im.resize(static_cast<size_t>(n));

@@ -1,5 +1,5 @@
-// The loops are plain: the compiler makes vectors of them, for each instruction set. Products and sums are
-// not joined (operators/CMakeLists.txt), so that all instruction sets give the same bits.
+// The loops of odd factors are plain: the compiler makes vectors of them, for each instruction set. Products
+// and sums are not joined (operators/CMakeLists.txt), so that all instruction sets give the same bits.
 #include "operators/kernels/fourier_stages.h"
 
 #include <algorithm>
@@ -19,50 +19,79 @@ struct Root {
 };
 HWY_INLINE Root root_at(const FourierStage& t, int64_t k) { return {t.roots_re[k], t.roots_im[k]}; }
 
-HWY_INLINE void radix2(const FourierStage& t) {
-  const int64_t row = t.s * t.lanes;
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// A complex number in each lane.
+template <class V>
+struct Complex {
+  V re, im;
+
+  Complex operator+(const Complex& o) const { return {hn::Add(re, o.re), hn::Add(im, o.im)}; }
+  Complex operator-(const Complex& o) const { return {hn::Sub(re, o.re), hn::Sub(im, o.im)}; }
+};
+
+/// The operations on numbers r to r + Lanes(d) of a row.
+template <class D>
+struct Rows {
+  using C = Complex<hn::Vec<D>>;
+  D d;
+
+  HWY_INLINE C load(const double* re, const double* im, int64_t at) const {
+    return {hn::LoadU(d, re + at), hn::LoadU(d, im + at)};
+  }
+  HWY_INLINE void store(const C& x, double* re, double* im, int64_t at) const {
+    hn::StoreU(x.re, d, re + at);
+    hn::StoreU(x.im, d, im + at);
+  }
+  /// x w
+  HWY_INLINE C turned(const C& x, Root w) const {
+    const auto wr = hn::Set(d, w.re), wi = hn::Set(d, w.im);
+    return {hn::Sub(hn::Mul(x.re, wr), hn::Mul(x.im, wi)), hn::Add(hn::Mul(x.re, wi), hn::Mul(x.im, wr))};
+  }
+};
+
+/// Calls f(tag, r) for the numbers r < n of a row: vectors first, then single numbers.
+template <class F>
+HWY_INLINE void each_vector(int64_t n, const F& f) {
+  const hn::ScalableTag<double> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t r = 0;
+  for (; r + lanes <= n; r += lanes) f(d, r);
+  for (; r < n; ++r) f(hn::CappedTag<double, 1>(), r);
+}
+
+HWY_INLINE void radix2(const FourierStage& t, int64_t row) {
   for (int64_t q = 0; q < t.m; ++q) {
     const Root w = root_at(t, q * t.s);
-    const double* HWY_RESTRICT ar = t.x_re + row * q;
-    const double* HWY_RESTRICT ai = t.x_im + row * q;
-    const double* HWY_RESTRICT br = ar + row * t.m;
-    const double* HWY_RESTRICT bi = ai + row * t.m;
-    double* HWY_RESTRICT yr = t.y_re + 2 * row * q;
-    double* HWY_RESTRICT yi = t.y_im + 2 * row * q;
-    for (int64_t r = 0; r < row; ++r) {
-      const double dr = ar[r] - br[r], di = ai[r] - bi[r];
-      yr[r] = ar[r] + br[r];
-      yi[r] = ai[r] + bi[r];
-      yr[row + r] = dr * w.re - di * w.im;
-      yi[row + r] = dr * w.im + di * w.re;
-    }
+    const double *const xr = t.x_re + row * q, *const xi = t.x_im + row * q;
+    double *const yr = t.y_re + 2 * row * q, *const yi = t.y_im + 2 * row * q;
+    each_vector(row, [&](auto d, int64_t r) HWY_ATTR {
+      const Rows<decltype(d)> rows{d};
+      const auto a = rows.load(xr, xi, r), b = rows.load(xr, xi, row * t.m + r);
+      rows.store(a + b, yr, yi, r);
+      rows.store(rows.turned(a - b, w), yr, yi, row + r);
+    });
   }
 }
 
-HWY_INLINE void radix4(const FourierStage& t) {
-  const int64_t row = t.s * t.lanes, step = row * t.m;
+HWY_INLINE void radix4(const FourierStage& t, int64_t row) {
+  const int64_t step = row * t.m;
   for (int64_t q = 0; q < t.m; ++q) {
     const Root w1 = root_at(t, q * t.s), w2 = root_at(t, 2 * q * t.s), w3 = root_at(t, 3 * q * t.s);
-    const double* HWY_RESTRICT xr = t.x_re + row * q;
-    const double* HWY_RESTRICT xi = t.x_im + row * q;
-    double* HWY_RESTRICT yr = t.y_re + 4 * row * q;
-    double* HWY_RESTRICT yi = t.y_im + 4 * row * q;
-    for (int64_t r = 0; r < row; ++r) {
-      const double ar = xr[r], ai = xi[r], br = xr[step + r], bi = xi[step + r], cr = xr[2 * step + r],
-                   ci = xi[2 * step + r], dr = xr[3 * step + r], di = xi[3 * step + r];
-      const double sr = ar + cr, si = ai + ci, tr = ar - cr, ti = ai - ci, ur = br + dr, ui = bi + di;
-      // -i (b - d)
-      const double vr = bi - di, vi = dr - br;
-      const double r1 = tr + vr, i1 = ti + vi, r2 = sr - ur, i2 = si - ui, r3 = tr - vr, i3 = ti - vi;
-      yr[r] = sr + ur;
-      yi[r] = si + ui;
-      yr[row + r] = r1 * w1.re - i1 * w1.im;
-      yi[row + r] = r1 * w1.im + i1 * w1.re;
-      yr[2 * row + r] = r2 * w2.re - i2 * w2.im;
-      yi[2 * row + r] = r2 * w2.im + i2 * w2.re;
-      yr[3 * row + r] = r3 * w3.re - i3 * w3.im;
-      yi[3 * row + r] = r3 * w3.im + i3 * w3.re;
-    }
+    const double *const xr = t.x_re + row * q, *const xi = t.x_im + row * q;
+    double *const yr = t.y_re + 4 * row * q, *const yi = t.y_im + 4 * row * q;
+    each_vector(row, [&](auto d, int64_t r) HWY_ATTR {
+      const Rows<decltype(d)> rows{d};
+      const auto a = rows.load(xr, xi, r), b = rows.load(xr, xi, step + r),
+                 c = rows.load(xr, xi, 2 * step + r), e = rows.load(xr, xi, 3 * step + r);
+      const auto sum = a + c, difference = a - c, other = b + e;
+      // -i (b - e)
+      const decltype(a) turned{hn::Sub(b.im, e.im), hn::Sub(e.re, b.re)};
+      rows.store(sum + other, yr, yi, r);
+      rows.store(rows.turned(difference + turned, w1), yr, yi, row + r);
+      rows.store(rows.turned(sum - other, w2), yr, yi, 2 * row + r);
+      rows.store(rows.turned(difference - turned, w3), yr, yi, 3 * row + r);
+    });
   }
 }
 
@@ -141,7 +170,13 @@ HWY_INLINE void radix_odd(const FourierStage& t) {
   }
 }
 
-void stage(const FourierStage& t) { t.p == 4 ? radix4(t) : t.p == 2 ? radix2(t) : radix_odd(t); }
+void stage(const FourierStage& t) {
+  const int64_t row = t.s * t.lanes;
+  if (t.p != 4 && t.p != 2) return radix_odd(t);
+  // The first stages have short rows, for which a constant length saves the preparations of a loop.
+  if (row == kChunk / 2) return t.p == 4 ? radix4(t, kChunk / 2) : radix2(t, kChunk / 2);
+  t.p == 4 ? radix4(t, row) : radix2(t, row);
+}
 
 }  // namespace mx::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

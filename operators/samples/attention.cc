@@ -46,10 +46,40 @@ std::vector<Sample> samples_attention_backward() {
   return samples;
 }
 
+NDArray dropout_key() { return array({int64_t{5}, int64_t{9}}); }
+
+std::vector<Sample> samples_attention_dropout() {
+  std::vector<Sample> samples;
+  for (const Sample& sample : samples_attention()) {
+    const auto& a = sample.attrs.get<AttentionAttrs>();
+    std::vector<NDArray> inputs = sample.inputs;
+    inputs.insert(inputs.begin() + 3, dropout_key());
+    samples.push_back(
+        {std::move(inputs), AttentionDropoutAttrs{0.3, a.scale, a.causal, a.causal_offset}, sample.label});
+  }
+  samples[0].attrs = AttentionDropoutAttrs{.p = 0};
+  return samples;
+}
+
+std::vector<Sample> samples_attention_dropout_backward() {
+  std::vector<Sample> samples;
+  for (const Sample& sample : samples_attention_dropout()) {
+    const std::vector<NDArray> y = call(*find_operator("attention_dropout"), sample.attrs, sample.inputs);
+    const NDArray dy = numbers(y[0].shape(), 2.1);
+    std::vector<NDArray> inputs{dy,   sample.inputs[0],   sample.inputs[1], sample.inputs[2],
+                                y[1], sum(dy * y[0], -1), sample.inputs[3]};
+    if (sample.inputs.size() > 4) inputs.push_back(sample.inputs[4]);
+    samples.push_back({std::move(inputs), sample.attrs, sample.label});
+  }
+  return samples;
+}
+
 }  // namespace
 
 void add_attention_samples(SampleTable& table) {
   table["attention"] = samples_attention;
+  table["attention_dropout"] = samples_attention_dropout;
+  table["attention_dropout_backward"] = samples_attention_dropout_backward;
   table["attention_backward"] = samples_attention_backward;
 }
 

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "executor/autograd/autograd.h"
 #include "ndarray/grad_mode.h"
+#include "operators/autocast.h"
 #include "operators/operators.h"
 #include "operators/recurrent.h"
 #include "tests/operators/values.h"
@@ -110,6 +112,28 @@ TEST(RecurrentGradient, APassThatIsRecordedHasTheBitsOfOneThatIsNot) {
     w.w_ih.requires_grad_(false);
     w.b_hh.requires_grad_();
     EXPECT_TRUE(run().y.requires_grad()) << name;
+  }
+}
+
+// The same in a scope of mixed precision, and with inputs of another type than the weights.
+TEST(RecurrentGradient, APassThatIsNotRecordedConvertsItsOperandsAsOneThatIs) {
+  const NDArray x = test::numbers({20, 3, 5}, f32, 1), h0 = test::numbers({3, 12}, f32, 2),
+                c0 = test::numbers({3, 12}, f32, 3);
+  for (const bool mixed : {false, true}) {
+    const DType type = mixed ? f32 : f64;
+    RecurrentWeights w{test::numbers({48, 5}, type, 4), test::numbers({48, 12}, type, 5) / 7,
+                       test::numbers({48}, type, 6), test::numbers({48}, type, 7)};
+    w.w_hh = w.w_hh.clone().requires_grad_();
+    std::optional<Autocast> scope;
+    if (mixed) scope.emplace(bf16);
+    const NDArray h = h0.to(type), c = c0.to(type);
+    const RecurrentResult recorded = lstm(x, w, h, c);
+    const NoGrad no_gradients;
+    const RecurrentResult plain = lstm(x, w, h, c);
+    EXPECT_EQ(recorded.y.dtype(), plain.y.dtype());
+    EXPECT_EQ(recorded.c_n.dtype(), plain.c_n.dtype());
+    EXPECT_EQ(test::values(recorded.y), test::values(plain.y));
+    EXPECT_EQ(test::values(recorded.c_n), test::values(plain.c_n));
   }
 }
 

@@ -268,6 +268,24 @@ TEST(MultiheadAttention, DropoutIsForTrainingAndRepeatable) {
   EXPECT_LT(max(abs(all(x, x, x).first - all.out_proj.bias)).item<float>(), 1e-6f) << "all weights dropped";
 }
 
+// The fast way does not store the weights that the other drops.
+TEST(MultiheadAttention, DropoutMakesTheSameChoicesWithAndWithoutWeights) {
+  nn::MultiheadAttention attend(8, 2, {.dropout = 0.4, .batch_first = true});
+  const NDArray x = golden_numbers({2, 9, 8}, 3).to(f32);
+  const NDArray mask = masked_future(9);
+  for (const bool causal : {false, true}) {
+    const auto run = [&](bool need_weights) {
+      manual_seed(21);
+      const nn::AttendOptions options{
+          .need_weights = need_weights, .attn_mask = causal ? NDArray() : mask, .is_causal = causal};
+      return attend(x, x, x, options).first;
+    };
+    const std::vector<float> stored = run(true).to_vector<float>(), fast = run(false).to_vector<float>();
+    ASSERT_EQ(stored.size(), fast.size());
+    for (size_t i = 0; i < stored.size(); ++i) EXPECT_NEAR(stored[i], fast[i], 1e-5);
+  }
+}
+
 TEST(MultiheadAttention, TakesEmptyBatchesAndQueries) {
   nn::MultiheadAttention attend(4, 2, {.batch_first = true});
   for (const bool need : {false, true}) {

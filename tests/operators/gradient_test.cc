@@ -258,6 +258,7 @@ TEST(Gradient, IsThereForAllOperatorsWithFloatingResultsBut) {
       {"nextafter", "a step in the numbers of a type is no function of real numbers"},
       {"nextafter_scalar", "a step in the numbers of a type is no function of real numbers"},
       {"attention_backward", "gradients of gradients are computed by other operators"},
+      {"attention_dropout_backward", "gradients of gradients are computed by other operators"},
       {"rnn_backward", "gradients of gradients are computed by other operators"},
       {"lstm_backward", "gradients of gradients are computed by other operators"},
       {"gru_backward", "gradients of gradients are computed by other operators"},
