@@ -8,7 +8,7 @@
 namespace mx::comm {
 namespace {
 
-[[maybe_unused]] const bool checks_rules = fake_nccl::check_rules(kMostNcclRanks);
+[[maybe_unused]] const bool checks_rules = fake_nccl::check_rules(kNcclDevices);
 
 const ConformanceCase kHostBuffers{.name = "host_memory",
                                    .make = [](int ranks) { return make_nccl_group(ranks); },

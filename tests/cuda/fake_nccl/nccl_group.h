@@ -14,8 +14,10 @@
 
 namespace mx::comm {
 
-/// The most ranks of a group: the number of devices that the programs ask the stand-in for.
+/// The most ranks of a group.
 inline constexpr int kMostNcclRanks = 9;
+/// How many devices the programs ask the stand-in for. The last one is for a test that loses it.
+inline constexpr int kNcclDevices = kMostNcclRanks + 1;
 
 /// Element r is rank r, on device first_device + r.
 inline std::vector<std::shared_ptr<Communicator>> make_nccl_group(int ranks, int first_device = 0) {

@@ -277,7 +277,7 @@ TEST(FakeNccl, WrongBuffersAreRefused) {
 
 // Its memory goes back in the order of another stream. With a device that no other test uses.
 TEST(FakeNccl, MemoryThatIsFreedTooEarlyLosesTheDevice) {
-  constexpr int kDevice = comm::kMostNcclRanks - 2;
+  constexpr int kDevice = comm::kNcclDevices - 1;
   must(cudaSetDevice(kDevice));
   ncclUniqueId id;
   must(ncclGetUniqueId(&id));

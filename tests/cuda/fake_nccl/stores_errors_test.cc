@@ -110,12 +110,12 @@ TEST(FakeNcclStoreErrors, ALostDeviceIsAnErrorOfAllRanks) {
         NDArray w = ones({500}, f32, rank.device);
         rank.kv.allreduce({"w"}, {w}, {w});
         w.wait();
-        if (rank.kv.rank() == 1) fake_cuda::lose(comm::kMostNcclRanks - 1, cudaErrorIllegalAddress);
+        if (rank.kv.rank() == 1) fake_cuda::lose(comm::kNcclDevices - 1, cudaErrorIllegalAddress);
         for (int i = 0; i < 3; ++i) rank.kv.allreduce({"w"}, {w}, {w});
         const std::string text = error_of<Error>([&] { w.wait(); });
         EXPECT_FALSE(text.empty());
       },
-      {.timeout_ms = 2000}, {}, comm::kMostNcclRanks - 2);
+      {.timeout_ms = 2000}, {}, comm::kNcclDevices - 2);
   EXPECT_EQ(errors[0], "");
 }
 

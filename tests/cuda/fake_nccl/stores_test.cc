@@ -25,7 +25,7 @@ using test::on_gpus;
 using test::rank_value;
 using test::serial_sum;
 
-[[maybe_unused]] const bool checks_rules = fake_nccl::check_rules(comm::kMostNcclRanks);
+[[maybe_unused]] const bool checks_rules = fake_nccl::check_rules(comm::kNcclDevices);
 
 std::vector<float> numbers_of(const NDArray& x) { return x.to(cpu()).to(f32).to_vector<float>(); }
 
