@@ -228,12 +228,15 @@ class ThreadTransport final : public Transport {
   // Returns whether `number` messages have arrived from a peer. Throws if no more can come.
   bool received(int peer, uint64_t number) {
     Channel& channel = hub_->channel(peer, rank_);
-    if (channel.received.load(std::memory_order_acquire) >= number) return true;
-    MX_CHECK(!channel.wrong.load(std::memory_order_acquire), ProtocolError,
+    const auto arrived = [&] { return channel.received.load(std::memory_order_acquire) >= number; };
+    if (arrived()) return true;
+    // The message may have arrived since, and a later one may be the wrong one. The caller must see the
+    // header of a call that differs, because only the error that it makes of it names the calls.
+    MX_CHECK(!channel.wrong.load(std::memory_order_acquire) || arrived(), ProtocolError,
              "[threads] expected a message of ", channel.wrong_expected, " bytes from rank ", peer,
              ", got one of ", channel.wrong_sent, " bytes");
-    check_alive(peer, [&] { return channel.received.load(std::memory_order_acquire) >= number; });
-    return channel.received.load(std::memory_order_acquire) >= number;
+    check_alive(peer, arrived);
+    return arrived();
   }
 
   // Throws PeerLost if the peer is gone and the event, which it could have caused before, has not occurred.
