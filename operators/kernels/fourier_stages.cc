@@ -57,7 +57,8 @@ HWY_INLINE void each_vector(int64_t n, const F& f) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t r = 0;
   for (; r + lanes <= n; r += lanes) f(d, r);
-  for (; r < n; ++r) f(hn::CappedTag<double, 1>(), r);
+  // Counted in int, or GCC warns that the addresses of 2^61 numbers would overflow.
+  for (auto left = static_cast<int>(n - r); left > 0; --left, ++r) f(hn::CappedTag<double, 1>(), r);
 }
 
 HWY_INLINE void radix2(const FourierStage& t, int64_t row) {
