@@ -57,9 +57,12 @@ MpiCommunicator::MpiCommunicator(int64_t timeout_ms)
 
 MpiCommunicator::~MpiCommunicator() {
   if (!process_.is_here()) return;  // the thread is in the parent, and so is the group
-  // Runs after the calls that are queued. All processes destroy their groups in the same order.
-  thread_.add(
-      {[group = group_] { group->leave(); }, [](std::exception_ptr) {}, timeout_ms_, "the end of a group"});
+  // Runs after the calls that are queued. All processes destroy their groups in the same order. It is waited
+  // for, too: the program may finalise MPI next.
+  calls_->begin();
+  thread_.add({[group = group_] { group->leave(); },
+               [calls = calls_](std::exception_ptr error) { calls->end(nullptr, std::move(error)); },
+               timeout_ms_, "the end of a group"});
   calls_->wait_unless_in_callback();
 }
 
