@@ -10,7 +10,7 @@
 // result is rounded to its own type before the next operation reads it. Operands of one operation must have
 // the same type; cast() converts.
 //
-// On a GPU the kernel is compiled while the program runs, by NVRTC, when the first call is issued: about 40
+// On a GPU the kernel is compiled while the program runs, by NVRTC, when the first call is issued: below 100
 // ms, or 1 ms if it is in the folder MX_KERNEL_CACHE ($XDG_CACHE_HOME/mxrun/kernels or ~/.cache/mxrun/kernels
 // if the variable is not set; no folder if it is empty). On other devices, inside an Autocast scope and if a
 // gradient is recorded, the operators are called one after another.

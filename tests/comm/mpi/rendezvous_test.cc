@@ -3,6 +3,8 @@
 //
 // All processes make the table together. Then the test runs in one of them, while the others wait: in turn in
 // that of rank 0, whose table it is, and in others.
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <map>
@@ -68,19 +70,24 @@ std::string number_key(int rank) { return "0/number/" + std::to_string(rank); }
 TEST(MpiRendezvous, AllProcessesShareTheTable) {
   RankProcesses& processes = *RankProcesses::of_job();
   const auto table = connect_through_mpi()();
+  const auto size = static_cast<size_t>(processes.size());
   std::mutex mutex;
+  std::condition_variable changed;
   std::map<std::string, std::string> seen;
   const uint64_t id = table->watch("0/number/", [&](std::string_view key, std::string_view value) {
     const std::lock_guard lock(mutex);
     seen.emplace(key, value);
+    changed.notify_one();
   });
   processes.meet();  // all watches exist
   table->put(number_key(processes.rank()), std::to_string(processes.rank() * 11));
   for (int rank = 0; rank < processes.size(); ++rank)
     EXPECT_EQ(table->get(number_key(rank), Deadline::after_ms(60000)), std::to_string(rank * 11));
-  // A watch reports an entry before get() returns it: both travel on one connection.
+  {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return seen.size() == size; }));
+  }
   table->unwatch(id);
-  EXPECT_EQ(seen.size(), static_cast<size_t>(processes.size()));
   processes.meet();
 }
 
