@@ -189,23 +189,21 @@ void Supervisor::end_agents() {
              });
     });
   };
-  while (running() && !deadline.passed()) {
+  bool asked = false;  // by a signal to end
+  const auto wait_for_signal = [&](int64_t most_ms) {
     pollfd watched{signal_fd_, POLLIN, 0};
-    poll(&watched, 1, static_cast<int>(std::min<int64_t>(deadline.left_ms(), 50)));
-    signalfd_siginfo info{};
-    while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
-    }
-    check_carriers();
-  }
-  // The reader of mxrun's output may be slow. A signal ends the wait.
-  const bool hurried = timed_out_ || interrupted_ != 0;
-  for (bool asked = false;
-       session_ != nullptr && session_->has_output() && !asked && !(hurried && deadline.passed());) {
-    pollfd watched{signal_fd_, POLLIN, 0};
-    poll(&watched, 1, 20);
+    poll(&watched, 1, static_cast<int>(most_ms));
     signalfd_siginfo info{};
     while (read(signal_fd_, &info, sizeof(info)) == sizeof(info)) asked = asked || info.ssi_signo != SIGCHLD;
+  };
+  while (running() && !deadline.passed()) {
+    wait_for_signal(std::min<int64_t>(deadline.left_ms(), 50));
+    check_carriers();
   }
+  // The reader of mxrun's output may be slow. A signal ends the wait, also one that came while agents ended.
+  const bool hurried = timed_out_ || interrupted_ != 0;
+  while (session_ != nullptr && session_->has_output() && !asked && !(hurried && deadline.passed()))
+    wait_for_signal(20);
   nodes_.clear();
   session_.reset();
   const auto reaped = [this](pid_t pid, int status) {

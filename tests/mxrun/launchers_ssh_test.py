@@ -76,9 +76,9 @@ class Ssh(launcher_suite.LauncherSuite, jobs.JobTest):
 
     PRINT = "for i in $(seq 4000); do echo line $MX_RANK $i abcdefghijklmnopqrstuvwxyz; done"
 
-    def start_unread(self):
+    def start_unread(self, **options):
         """Returns a job whose agents have ended, and whose output nobody has read yet: more than a pipe holds."""
-        job = self.start_ranks("sh", "-c", self.PRINT)
+        job = self.start_ranks("sh", "-c", self.PRINT, **options)
         jobs.wait_for(lambda: job.named("mxrun-agent"), "the agents")
         jobs.wait_for(lambda: not job.named("mxrun-agent"), "the end of the agents")
         return job
@@ -95,6 +95,13 @@ class Ssh(launcher_suite.LauncherSuite, jobs.JobTest):
 
     def test_a_signal_ends_the_wait_for_a_reader(self):
         job = self.start_unread()
+        job.process.terminate()
+        job.process.wait(60)
+        self.assert_nothing_left(job)
+
+    def test_a_signal_while_the_carriers_end_ends_the_wait_for_a_reader(self):
+        slow = self.write("slow", STAND_IN.replace('exec /bin/sh -c "$*"', '/bin/sh -c "$*"; sleep 0.5'))
+        job = self.start_unread(MX_SSH=slow)
         job.process.terminate()
         job.process.wait(60)
         self.assert_nothing_left(job)
