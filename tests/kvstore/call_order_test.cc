@@ -57,6 +57,9 @@ TEST(CallChoice, IsWhatRank0PrefersOfWhatAllHaveReady) {
 /// A sequence in the order of priorities, and what it has asked of its communicator.
 class CallOrderTest : public ::testing::Test {
  protected:
+  // A request that is kept refers to the sequence, and the sequence to what keeps the request.
+  void TearDown() override { finish(); }
+
   CallSequence::Ticket take(const std::string& name, std::optional<int> priority) {
     return sequence_->take(name, priority);
   }
