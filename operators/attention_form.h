@@ -1,5 +1,5 @@
-// What the operators of attention, with and without a dropout, have in common: checks, costs, gradients by
-// operators. Internal.
+// Code that the operators of attention, with and without a dropout, share: checks, costs, and gradients made
+// of operators. Internal.
 #pragma once
 
 #include <cmath>

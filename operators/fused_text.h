@@ -56,7 +56,7 @@ std::string fused_source(const FusedProgram& program);
 inline constexpr size_t kMaxFusedInputs = 16;
 static_assert(kMaxRank == 12, "the text has this number in Operand");
 
-/// What the kernel is given: the text has the same types.
+/// The arguments of the kernel. The text declares the same types.
 struct FusedOperand {
   void* data;
   int64_t strides[kMaxRank];  ///< in elements; of `flat` loops the first is 0 or 1

@@ -1,5 +1,5 @@
-// What the operators of recurrent layers have in common: their attributes in one form, and the checks of
-// their operands. Internal.
+// Code that the operators of recurrent layers share: one form of their attributes, and the checks of their
+// operands. Internal.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ inline constexpr size_t kSmallBytes = 16 * 1024;
 
 enum Tag { kDataTag, kHeadTag, kPairTag };
 
-// What precedes the description of a call and its values.
+// The start of a message: it is followed by the description of a call and the values.
 struct HeadStart {
   uint32_t header = 0, values = 0;  // bytes
   uint64_t met = 0;                 // collectives in which the rank has met the others, before this call

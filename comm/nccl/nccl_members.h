@@ -22,7 +22,7 @@ namespace mx::comm {
 
 class NcclCommunicator;
 
-/// What a rank holds of CUDA and NCCL.
+/// The objects of CUDA and NCCL that a rank owns.
 struct NcclHandles {
   int device = 0;
   ncclComm_t comm = nullptr;

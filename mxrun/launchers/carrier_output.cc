@@ -12,7 +12,7 @@
 namespace mx::launch {
 namespace {
 
-// What one stream may print before the others are looked at.
+// Bytes that are read of one stream before it is the turn of the next one.
 constexpr size_t kCarrierReadAtOnce = 256 << 10;
 // How long the thread waits for output before it looks whether it should end.
 constexpr int kCarrierPollMs = 50;

@@ -182,8 +182,8 @@ __global__ void __launch_bounds__(kBlock) invert_spectra(const A* us, const A* v
   }
 }
 
-/// Which factor of a decomposition has the row and the column of the matrix that was given: row r of the
-/// element i is at i * step + r * hop.
+/// A factor u or v of the decompositions a = u diag(values) v'. Element i of its column r is at i * step + r
+/// * hop.
 template <class A>
 struct Factor {
   const A* data;

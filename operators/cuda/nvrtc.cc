@@ -1,16 +1,15 @@
 #include "operators/cuda/nvrtc.h"
 
 #include <cuda.h>
-#include <dlfcn.h>
 #include <nvrtc.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <string>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "operators/cuda/cuda_library.h"
 
 namespace mx::cuda {
 namespace {
@@ -32,41 +31,21 @@ struct Nvrtc {
   decltype(&nvrtcGetErrorString) error_string;
 };
 
-void* open_library() {
-  const std::string name = "libnvrtc.so." + std::to_string(CUDA_VERSION / 1000);
-  std::string tried;
-  const char* const folder = std::getenv("MX_CUDA_LIBRARIES");
-  for (const std::string& path : {folder == nullptr ? name : std::string(folder) + "/" + name, name}) {
-    if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) return library;
-    const char* const reason = dlerror();
-    tried += std::string("\n  ") + (reason == nullptr ? path.c_str() : reason);
-  }
-  throw DeviceError("[nvrtc] expected the library " + name +
-                    " where the dynamic linker finds it or in the folder MX_CUDA_LIBRARIES, got:" + tried);
-}
-
-template <class F>
-void load(void* library, F& function, const char* name) {
-  function = reinterpret_cast<F>(dlsym(library, name));
-  if (function == nullptr)
-    throw DeviceError(std::string("[nvrtc] expected a library that has ") + name + ", got one without");
-}
-
 const Nvrtc& nvrtc() {
   static const Nvrtc all = [] {
-    void* const library = open_library();
+    const CudaLibrary library("nvrtc", "libnvrtc.so." + std::to_string(CUDA_VERSION / 1000));
     Nvrtc f{};
-    load(library, f.version, "nvrtcVersion");
-    load(library, f.create, "nvrtcCreateProgram");
-    load(library, f.destroy, "nvrtcDestroyProgram");
-    load(library, f.compile, "nvrtcCompileProgram");
-    load(library, f.log_size, "nvrtcGetProgramLogSize");
-    load(library, f.log, "nvrtcGetProgramLog");
-    load(library, f.cubin_size, "nvrtcGetCUBINSize");
-    load(library, f.cubin, "nvrtcGetCUBIN");
-    load(library, f.ptx_size, "nvrtcGetPTXSize");
-    load(library, f.ptx, "nvrtcGetPTX");
-    load(library, f.error_string, "nvrtcGetErrorString");
+    library.load(f.version, "nvrtcVersion");
+    library.load(f.create, "nvrtcCreateProgram");
+    library.load(f.destroy, "nvrtcDestroyProgram");
+    library.load(f.compile, "nvrtcCompileProgram");
+    library.load(f.log_size, "nvrtcGetProgramLogSize");
+    library.load(f.log, "nvrtcGetProgramLog");
+    library.load(f.cubin_size, "nvrtcGetCUBINSize");
+    library.load(f.cubin, "nvrtcGetCUBIN");
+    library.load(f.ptx_size, "nvrtcGetPTXSize");
+    library.load(f.ptx, "nvrtcGetPTX");
+    library.load(f.error_string, "nvrtcGetErrorString");
     return f;
   }();
   return all;

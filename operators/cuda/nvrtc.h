@@ -17,8 +17,8 @@ std::string compile(const std::string& source, int architecture);
 /// The same as assembly text (PTX), always by NVRTC; for tests.
 std::string assembly(const std::string& source, int architecture);
 
-/// What makes machine code differ apart from the source and the architecture: the compiler's version and
-/// options. Throws like compile().
+/// The version and the options of the compiler. Machine code depends on them, on the source and on the
+/// architecture. Throws like compile().
 const std::string& compiler_identity();
 
 /// For tests: replaces the compiler. Null: NVRTC again.

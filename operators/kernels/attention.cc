@@ -110,7 +110,7 @@ struct Mask {
   Tensor mask;
 };
 
-/// Which weights are kept by a dropout.
+/// The choice of a dropout: whether it keeps a weight.
 struct Dropout {
   Dropout(const Sizes& sizes, const AttentionOptions& o) : n(sizes), options(o) {}
 
@@ -339,28 +339,12 @@ struct Backward {
 void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor* mask, const AttentionOptions& options) {
   const attention_blocks::Sizes n = attention_blocks::sizes_of(q, k, v);
+  const attention_blocks::Mask masked(mask, n, options);
+  const attention_blocks::Dropout dropout(n, options);
   if (q.dtype == f64) {
-    attention_blocks::Forward<double>{args,
-                                      y,
-                                      sums,
-                                      q,
-                                      k,
-                                      v,
-                                      n,
-                                      attention_blocks::Mask(mask, n, options),
-                                      attention_blocks::Dropout(n, options)}
-        .run();
+    attention_blocks::Forward<double>{args, y, sums, q, k, v, n, masked, dropout}.run();
   } else {
-    attention_blocks::Forward<float>{args,
-                                     y,
-                                     sums,
-                                     q,
-                                     k,
-                                     v,
-                                     n,
-                                     attention_blocks::Mask(mask, n, options),
-                                     attention_blocks::Dropout(n, options)}
-        .run();
+    attention_blocks::Forward<float>{args, y, sums, q, k, v, n, masked, dropout}.run();
   }
 }
 
@@ -369,36 +353,12 @@ void attention_backward(const KernelArgs& args, const Tensor& dq, const Tensor& 
                         const Tensor& sums, const Tensor& delta, const Tensor* mask,
                         const AttentionOptions& options) {
   const attention_blocks::Sizes n = attention_blocks::sizes_of(q, k, v);
+  const attention_blocks::Mask masked(mask, n, options);
+  const attention_blocks::Dropout dropout(n, options);
   if (q.dtype == f64) {
-    attention_blocks::Backward<double>{args,
-                                       dq,
-                                       dk,
-                                       dv,
-                                       dy,
-                                       q,
-                                       k,
-                                       v,
-                                       sums,
-                                       delta,
-                                       n,
-                                       attention_blocks::Mask(mask, n, options),
-                                       attention_blocks::Dropout(n, options)}
-        .run();
+    attention_blocks::Backward<double>{args, dq, dk, dv, dy, q, k, v, sums, delta, n, masked, dropout}.run();
   } else {
-    attention_blocks::Backward<float>{args,
-                                      dq,
-                                      dk,
-                                      dv,
-                                      dy,
-                                      q,
-                                      k,
-                                      v,
-                                      sums,
-                                      delta,
-                                      n,
-                                      attention_blocks::Mask(mask, n, options),
-                                      attention_blocks::Dropout(n, options)}
-        .run();
+    attention_blocks::Backward<float>{args, dq, dk, dv, dy, q, k, v, sums, delta, n, masked, dropout}.run();
   }
 }
 
