@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "tests/comm/forwarding_communicator.h"
 
 namespace mx::test {
 
@@ -29,25 +30,17 @@ struct NotedCall {
   }
 };
 
-class NotingCommunicator final : public comm::Communicator {
+class NotingCommunicator final : public comm::ForwardingCommunicator {
  public:
-  explicit NotingCommunicator(std::shared_ptr<comm::Communicator> below) : below_(std::move(below)) {}
-  const std::string& type() const override { return below_->type(); }
-  int rank() const override { return below_->rank(); }
-  int size() const override { return below_->size(); }
-  std::string host(int rank) const override { return below_->host(rank); }
-  int64_t default_timeout_ms() const override { return below_->default_timeout_ms(); }
+  using ForwardingCommunicator::ForwardingCommunicator;
   void start(comm::Request request) override {
     {
       const std::lock_guard lock(mutex_);
       calls_.push_back({request.collective, request.count * comm::size_of(request.type),
                         request.options.timeout_ms, request.options.what, request.in, request.out});
     }
-    below_->start(std::move(request));
+    ForwardingCommunicator::start(std::move(request));
   }
-  void abort(std::exception_ptr reason) override { below_->abort(std::move(reason)); }
-  std::exception_ptr failure() const override { return below_->failure(); }
-  std::shared_ptr<void> allocate(size_t bytes) override { return below_->allocate(bytes); }
 
   /// Returns the requests of one kind since the last call of this function, and forgets all.
   std::vector<NotedCall> take(comm::Collective collective) {
@@ -65,7 +58,6 @@ class NotingCommunicator final : public comm::Communicator {
   }
 
  private:
-  const std::shared_ptr<comm::Communicator> below_;
   std::mutex mutex_;
   std::vector<NotedCall> calls_;
 };

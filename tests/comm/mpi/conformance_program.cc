@@ -21,6 +21,7 @@
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/forwarding_communicator.h"
 #include "tests/comm/rank_processes.h"
 
 namespace mx::comm {
@@ -57,22 +58,14 @@ RankGroup make_mpi(int ranks) { return with_other_ranks(mpi_rank(ranks), ranks);
 
 // Pauses before some calls, other ones on each rank, so that the ranks come to their calls in ever different
 // orders.
-class LateCommunicator final : public Communicator {
+class LateCommunicator final : public ForwardingCommunicator {
  public:
   LateCommunicator(std::shared_ptr<Communicator> below, unsigned seed)
-      : below_(std::move(below)), random_(seed * 1000 + static_cast<unsigned>(below_->rank())) {}
-  const std::string& type() const override { return below_->type(); }
-  int rank() const override { return below_->rank(); }
-  int size() const override { return below_->size(); }
-  std::string host(int rank) const override { return below_->host(rank); }
-  int64_t default_timeout_ms() const override { return below_->default_timeout_ms(); }
+      : ForwardingCommunicator(std::move(below)), random_(seed * 1000 + static_cast<unsigned>(rank())) {}
   void start(Request request) override {
     pause();
-    below_->start(std::move(request));
+    ForwardingCommunicator::start(std::move(request));
   }
-  void abort(std::exception_ptr reason) override { below_->abort(std::move(reason)); }
-  std::exception_ptr failure() const override { return below_->failure(); }
-  std::shared_ptr<void> allocate(size_t bytes) override { return below_->allocate(bytes); }
 
  private:
   void pause() {
@@ -84,7 +77,6 @@ class LateCommunicator final : public Communicator {
     if (us > 0) usleep(us);
   }
 
-  const std::shared_ptr<Communicator> below_;
   std::mutex mutex_;
   std::minstd_rand random_;
 };

@@ -17,28 +17,19 @@
 
 #include "comm/communicator.h"
 #include "engine/base/error.h"
+#include "tests/comm/forwarding_communicator.h"
 
 namespace mx::comm {
 
-class DeviceMemoryCommunicator final : public Communicator {
+class DeviceMemoryCommunicator final : public ForwardingCommunicator {
  public:
   explicit DeviceMemoryCommunicator(std::shared_ptr<Communicator> below)
-      : memory_(std::make_shared<Memory>(below->device().id)), below_(std::move(below)) {}
-
-  const std::string& type() const override { return below_->type(); }
-  int rank() const override { return below_->rank(); }
-  int size() const override { return below_->size(); }
-  std::string host(int rank) const override { return below_->host(rank); }
-  int64_t default_timeout_ms() const override { return below_->default_timeout_ms(); }
-  Context device() const override { return below_->device(); }
-  void abort(std::exception_ptr reason) override { below_->abort(std::move(reason)); }
-  std::exception_ptr failure() const override { return below_->failure(); }
-  std::shared_ptr<void> allocate(size_t bytes) override { return below_->allocate(bytes); }
+      : ForwardingCommunicator(std::move(below)), memory_(std::make_shared<Memory>(device().id)) {}
 
   void start(Request request) override {
     check_request(request, rank(), size());
     const size_t in = bytes_in(request), out = bytes_out(request);
-    if (!request.done || in + out == 0) return below_->start(std::move(request));
+    if (!request.done || in + out == 0) return ForwardingCommunicator::start(std::move(request));
     const auto moved = std::make_shared<Moved>(memory_, request.in, in, request.out, out);
     if (in > 0) request.in = moved->on_device(request.in);
     if (out > 0) request.out = moved->on_device(request.out);
@@ -47,7 +38,7 @@ class DeviceMemoryCommunicator final : public Communicator {
       if (!error) moved->copy_back();
       done(std::move(error));
     };
-    below_->start(std::move(request));
+    ForwardingCommunicator::start(std::move(request));
   }
 
  private:
@@ -156,7 +147,6 @@ class DeviceMemoryCommunicator final : public Communicator {
   }
 
   const std::shared_ptr<Memory> memory_;
-  const std::shared_ptr<Communicator> below_;
 };
 
 inline std::vector<std::shared_ptr<Communicator>> with_device_memory(

@@ -16,6 +16,7 @@
 
 #include "engine/engine.h"
 #include "kvstore/dist_allreduce.h"
+#include "tests/comm/forwarding_communicator.h"
 #include "tests/cuda/fake_nccl/nccl_group.h"
 
 namespace mx::test {
@@ -36,18 +37,9 @@ struct GpuCall {
 };
 
 /// Passes the calls on to another communicator, and notes them.
-class GpuNotes final : public comm::Communicator {
+class GpuNotes final : public comm::ForwardingCommunicator {
  public:
-  explicit GpuNotes(std::shared_ptr<comm::Communicator> below) : below_(std::move(below)) {}
-  const std::string& type() const override { return below_->type(); }
-  int rank() const override { return below_->rank(); }
-  int size() const override { return below_->size(); }
-  std::string host(int rank) const override { return below_->host(rank); }
-  int64_t default_timeout_ms() const override { return below_->default_timeout_ms(); }
-  Context device() const override { return below_->device(); }
-  void abort(std::exception_ptr reason) override { below_->abort(std::move(reason)); }
-  std::exception_ptr failure() const override { return below_->failure(); }
-  std::shared_ptr<void> allocate(size_t bytes) override { return below_->allocate(bytes); }
+  using ForwardingCommunicator::ForwardingCommunicator;
   void start(comm::Request request) override {
     bool on_device = request.work_ahead != nullptr;
     for (const void* buffer : {request.in, static_cast<const void*>(request.out)}) {
@@ -59,7 +51,7 @@ class GpuNotes final : public comm::Communicator {
       const std::lock_guard lock(mutex_);
       calls_.push_back({request.collective, request.count, request.options.what, on_device});
     }
-    below_->start(std::move(request));
+    ForwardingCommunicator::start(std::move(request));
   }
   /// Returns the calls of one kind since the last call of this function, and forgets all.
   std::vector<GpuCall> take(comm::Collective collective) {
@@ -72,7 +64,6 @@ class GpuNotes final : public comm::Communicator {
   }
 
  private:
-  const std::shared_ptr<comm::Communicator> below_;
   std::mutex mutex_;
   std::vector<GpuCall> calls_;
 };
