@@ -19,6 +19,7 @@ namespace {
 
 using test::comes_down_to;
 using test::live_bytes;
+using test::settled_bytes;
 using List = std::vector<NDArray>;
 
 std::vector<std::vector<double>> values_of(const List& arrays) {
@@ -126,7 +127,7 @@ TEST(CheckpointMemory, KeepsOnlyTheInputs) {
     for (int i = 0; i < 20; ++i) h = sin(h * 1.5);
     return h;
   };
-  const size_t bytes = static_cast<size_t>(x.numel()) * sizeof(double), before = live_bytes();
+  const size_t bytes = static_cast<size_t>(x.numel()) * sizeof(double), before = settled_bytes();
   {
     const NDArray y = chain(x);
     y.wait();

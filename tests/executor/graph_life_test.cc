@@ -15,6 +15,7 @@ namespace {
 
 using test::comes_down_to;
 using test::live_bytes;
+using test::settled_bytes;
 
 TEST(GraphLife, AThousandStepsLeaveNothingBehind) {
   NDArray w = test::some({64, 64}).requires_grad_();
@@ -24,8 +25,7 @@ TEST(GraphLife, AThousandStepsLeaveNothingBehind) {
     w.set_grad({});
   };
   for (int i = 0; i < 5; ++i) step();
-  wait_all();
-  const size_t before = live_bytes();
+  const size_t before = settled_bytes();
   for (int i = 0; i < 1000; ++i) step();
   EXPECT_TRUE(comes_down_to(before)) << live_bytes() << " bytes instead of " << before;
 }
@@ -59,7 +59,7 @@ TEST(GraphLife, AThousandStepsLeaveNoArraysBehind) {
 }
 
 TEST(GraphLife, AGraphGoesWithItsLastArray) {
-  const size_t before = live_bytes();
+  const size_t before = settled_bytes();
   {
     NDArray w = test::some({128, 128}).requires_grad_();
     NDArray y = w;
@@ -74,8 +74,7 @@ TEST(GraphLife, SavedValuesGoAsBackwardPasses) {
   for (int i = 0; i < 20; ++i) y = tanh(y);
   NDArray z = sum(y);
   y = {};
-  wait_all();
-  const size_t with_graph = live_bytes();
+  const size_t with_graph = settled_bytes();
   z.backward();
   EXPECT_TRUE(comes_down_to(with_graph - 18 * 128 * 128 * sizeof(double)))
       << live_bytes() << " bytes after, " << with_graph << " before, though z is still there";
@@ -83,8 +82,7 @@ TEST(GraphLife, SavedValuesGoAsBackwardPasses) {
 
 TEST(GraphLife, WhatTheGradientDoesNotLookAtIsNotKept) {
   NDArray w = test::some({128, 128}).requires_grad_();
-  wait_all();
-  const size_t before = live_bytes();
+  const size_t before = settled_bytes();
   NDArray y = w;
   for (int i = 0; i < 20; ++i) y = y + 1.0;
   EXPECT_TRUE(comes_down_to(before + 2 * 128 * 128 * sizeof(double))) << live_bytes() - before;

@@ -108,7 +108,7 @@ TEST(PostAccumulate, GradientsOfAModelAreNeverAllInMemory) {
     std::vector<HookHandle> handles;
     for (int i = 0; i < kLayers; ++i)
       weights.push_back((test::some({kWidth, kWidth}, 1) * 0.01).requires_grad_());
-    const size_t before = test::live_bytes();
+    const size_t before = test::settled_bytes();
     for (const NDArray& w : weights)
       handles.push_back(add_post_accumulate_hook(w, [&, frees](const NDArray& leaf) {
         leaf.grad().wait();
@@ -151,7 +151,7 @@ TEST(PostAccumulate, TakesLeavesOnly) {
 }
 
 TEST(PostAccumulate, AHookDoesNotKeepItsArrayAlive) {
-  const size_t before = test::live_bytes();
+  const size_t before = test::settled_bytes();
   {
     const NDArray w = test::some({1000}, 1).requires_grad_();
     add_post_accumulate_hook(w, [](const NDArray& leaf) { leaf.set_grad({}); });

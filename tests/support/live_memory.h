@@ -1,6 +1,7 @@
 // The CPU memory that arrays hold now, for tests of what programs leave behind.
 #pragma once
 
+#include <chrono>
 #include <thread>
 
 #include "engine/device/registry.h"
@@ -17,6 +18,23 @@ inline bool comes_down_to(size_t bytes) {
   wait_all();
   for (int i = 0; i < 100'000 && live_bytes() > bytes; ++i) std::this_thread::yield();
   return live_bytes() <= bytes;
+}
+
+/// Waits for all operations and then until nothing has been released for 20 ms; returns what is held then.
+/// What a test measures by differences starts from here: memory of the test before it may still be on its way
+/// out.
+inline size_t settled_bytes() {
+  wait_all();
+  size_t held = live_bytes();
+  for (auto since = std::chrono::steady_clock::now();
+       std::chrono::steady_clock::now() - since < std::chrono::milliseconds(20);) {
+    std::this_thread::yield();
+    if (const size_t now = live_bytes(); now != held) {
+      held = now;
+      since = std::chrono::steady_clock::now();
+    }
+  }
+  return held;
 }
 
 }  // namespace mx::test
