@@ -26,7 +26,7 @@ namespace {
 using test::TempFolder;
 
 const char kScript[] =
-#include "torch_layers_py.inc"
+#include <torch_layers_py.inc>
     ;
 
 using Arrays = std::vector<NDArray>;
