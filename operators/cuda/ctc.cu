@@ -1,14 +1,16 @@
 // The CTC loss: operators/kernels/ctc.h. A block computes one sample, one step after the other, and its
 // threads share the states of a step. All is computed in f64.
 //
-// A kernel cannot throw: a sample with a length out of range, or with a label that is no class or the blank,
-// has the loss NaN, and so have its gradients.
+// A length out of range, and a label that is no class or the blank, are noted as errors. The loss of such a
+// sample is NaN, and so are its gradients.
 #include "operators/ctc.h"
 
+#include "ndarray/cuda/kernel_errors.cuh"
 #include "operators/cuda/group.cuh"
 #include "operators/cuda/operand.h"
 #include "operators/cuda/search.cuh"
 #include "operators/cuda_kernels.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/ctc_formulas.h"
 
 namespace mx::cuda {
@@ -26,6 +28,7 @@ struct CtcArrays {
   bool joined;                                              ///< targets of rank 1
   int64_t blank;
   bool zero_infinity;
+  KernelError* bad;
   // Memory for all states of all samples: those of sample i begin at 2 * (its first label) + i.
   int64_t all_states;
   double *alphas, *betas;  ///< (steps, all_states), (2, all_states)
@@ -53,9 +56,16 @@ struct CtcSample {
     states = 2 * labels + 1;
     begin = 2 * first_label + sample;
     int64_t wrong = labels != given_labels || steps != given_steps || (a.joined && total != a.most) ? 1 : 0;
+    if (threadIdx.x == 0) {
+      if (steps != given_steps) note_error(a.bad, 2 * sample, given_steps);
+      if (given_labels < 0 || given_labels > a.most) note_error(a.bad, 2 * sample + 1, given_labels);
+      if (a.joined && total != a.most) note_error(a.bad, 2 * a.batch, total);
+    }
     for (int64_t i = threadIdx.x; i < labels; i += kBlock) {
       const int64_t label = a.targets[first_label + i];
-      if (label < 0 || label >= a.classes || label == a.blank) wrong = 1;
+      if (label >= 0 && label < a.classes && label != a.blank) continue;
+      wrong = 1;
+      note_error(a.bad, 2 * a.batch + 1 + sample * a.most + i, label);
     }
     valid = Group<kBlock>::all(wrong, Larger()) == 0;
   }
@@ -185,6 +195,23 @@ __global__ void __launch_bounds__(kBlock) ctc_slopes(CtcArrays a, CtcGradient g)
   }
 }
 
+/// The places at which CtcSample notes what: the lengths of sample i at 2 i and 2 i + 1, behind all of them
+/// the sum of the target lengths, and behind that the labels.
+BadValues::Text bad_values(const Tensor& x, const Tensor& targets, int64_t blank) {
+  const bool joined = targets.rank() == 1;
+  return [steps = x.shape[0], batch = x.shape[1], classes = x.shape[2], most = targets.shape[joined ? 0 : 1],
+          blank](const KernelError& e) {
+    if (e.place < 2 * batch) {
+      const bool input = e.place % 2 == 0;
+      return kernels::detail::bad_ctc_length(input ? "input" : "target", input ? steps : most, e.value,
+                                             e.place / 2);
+    }
+    const int64_t label = e.place - 2 * batch - 1;
+    if (label < 0) return kernels::detail::bad_ctc_total(e.value, most);
+    return kernels::detail::bad_ctc_label(classes, blank, e.value, label % most, label / most);
+  };
+}
+
 /// The operands with their memory, from input `first` on.
 class CtcOperands {
  public:
@@ -194,7 +221,8 @@ class CtcOperands {
         lengths_(contiguous_operand(args, args.in[first + 3], DType::i64)),
         states_(2 * targets_->numel() + args.in[first].shape[1]),
         memory_(args, static_cast<size_t>(states_ * (args.in[first].shape[0] + (backward ? 3 : 0))) *
-                          sizeof(double)) {
+                          sizeof(double)),
+        bad_(args, bad_values(args.in[first], *targets_, args.attr<CtcAttrs>().blank)) {
     const auto& attrs = args.attr<CtcAttrs>();
     const Tensor& x = args.in[first];
     arrays_.scores = elements_of(x);
@@ -215,13 +243,16 @@ class CtcOperands {
     arrays_.alphas = memory_.as<double>();
     arrays_.betas = arrays_.alphas + arrays_.steps * states_;
     arrays_.next = reinterpret_cast<int64_t*>(arrays_.betas + 2 * states_);
+    arrays_.bad = bad_.word();
   }
   const CtcArrays& arrays() const { return arrays_; }
+  void check() const { bad_.check(); }
 
  private:
   Operand targets_, inputs_, lengths_;
   int64_t states_;
   Scratch memory_;
+  BadValues bad_;
   CtcArrays arrays_{};
 };
 
@@ -233,6 +264,7 @@ void ctc_loss(const KernelArgs& args) {
   const CtcOperands operands(args, 0, false);
   launch(stream_of(args), static_cast<unsigned>(loss.numel()), kBlock, 0, ctc_losses, operands.arrays(),
          elements_of(loss), loss.strides[0]);
+  operands.check();
 }
 
 void ctc_loss_backward(const KernelArgs& args) {
@@ -243,6 +275,7 @@ void ctc_loss_backward(const KernelArgs& args) {
                              dx.strides[1],   dx.strides[2],     head.strides[0]};
   launch(stream_of(args), static_cast<unsigned>(dx.shape[1]), kBlock, 0, ctc_slopes, operands.arrays(),
          gradient);
+  operands.check();
 }
 
 }  // namespace mx::cuda

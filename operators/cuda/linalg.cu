@@ -2,21 +2,27 @@
 // operators/kernels/linalg.h. A block computes one matrix, in the type of the operands. This suits many small
 // matrices; a large one occupies a single block.
 //
-// A kernel cannot throw: the results of a singular matrix are NaN where the CPU throws, and so is the factor
-// of a matrix that is not positive definite.
+// A matrix that is singular, or not positive definite where it must be, is noted as an error; its results are
+// NaN.
 #include "operators/cuda/linalg.cuh"
 
 #include <utility>
 
+#include "ndarray/cuda/kernel_errors.cuh"
 #include "operators/cuda/operand.h"
 #include "operators/cuda_kernels.h"
+#include "operators/kernels/bad_values.h"
+#include "operators/kernels/matrix_stack.h"
 #include "operators/linalg_records.h"
 
 namespace mx::cuda {
 namespace {
 
+/// For a matrix that the kernel refuses because of what is at `pivot`: x becomes NaN, and the block's number
+/// is noted.
 template <class A>
-__device__ inline void set_nan(A* x, int64_t count) {
+__device__ inline void refuse(A* x, int64_t count, int64_t pivot, KernelError* bad) {
+  if (threadIdx.x == 0) note_error(bad, static_cast<int64_t>(blockIdx.x), pivot);
   barrier();
   for (int64_t i = threadIdx.x; i < count; i += kBlock) x[i] = static_cast<A>(NAN);
   barrier();
@@ -25,12 +31,12 @@ __device__ inline void set_nan(A* x, int64_t count) {
 /// x = a^-1 x; a becomes its factors.
 template <class A>
 __global__ void __launch_bounds__(kBlock)
-    solve_systems(A* factors, A* solutions, int64_t* pivots, int64_t n, int64_t columns) {
+    solve_systems(A* factors, A* solutions, int64_t* pivots, int64_t n, int64_t columns, KernelError* bad) {
   A* const a = factors + static_cast<int64_t>(blockIdx.x) * n * n;
   A* const x = solutions + static_cast<int64_t>(blockIdx.x) * n * columns;
   int64_t* const exchanged = pivots + static_cast<int64_t>(blockIdx.x) * n;
   factor_lu(a, n, n, exchanged, nullptr);
-  if (has_zero_pivot(a, n)) return set_nan(x, n * columns);
+  if (const int64_t zero = first_zero_pivot(a, n); zero < n) return refuse(x, n * columns, zero, bad);
   for (int64_t k = 0; k < n; ++k) {
     if (exchanged[k] != k) swap_rows(x, columns, k, exchanged[k]);
     barrier();
@@ -47,10 +53,12 @@ __global__ void __launch_bounds__(kBlock) set_identities(A* x, int64_t n, int64_
 
 template <class A>
 __global__ void __launch_bounds__(kBlock)
-    solve_triangles(const A* triangles, A* solutions, int64_t n, int64_t columns, bool upper, bool unit) {
+    solve_triangles(const A* triangles, A* solutions, int64_t n, int64_t columns, bool upper, bool unit,
+                    KernelError* bad) {
   const A* const a = triangles + static_cast<int64_t>(blockIdx.x) * n * n;
   A* const x = solutions + static_cast<int64_t>(blockIdx.x) * n * columns;
-  if (!unit && has_zero_pivot(a, n)) return set_nan(x, n * columns);
+  if (!unit)
+    if (const int64_t zero = first_zero_pivot(a, n); zero < n) return refuse(x, n * columns, zero, bad);
   solve_triangle(a, n, x, columns, upper, unit);
 }
 
@@ -87,13 +95,13 @@ __global__ void __launch_bounds__(kBlock)
 
 /// The lower triangle l of a = l l' in its place, with zeros above it.
 template <class A>
-__global__ void __launch_bounds__(kBlock) factor_symmetric(A* factors, int64_t n) {
+__global__ void __launch_bounds__(kBlock) factor_symmetric(A* factors, int64_t n, KernelError* bad) {
   A* const a = factors + static_cast<int64_t>(blockIdx.x) * n * n;
   for (int64_t k = 0; k < n; ++k) {
     barrier();
     const A pivot = a[k * n + k];
     barrier();
-    if (pivot <= 0) return set_nan(a, n * n);  // every thread has read the same number
+    if (pivot <= 0) return refuse(a, n * n, k, bad);  // every thread has read the same number
     const A root = sqrt(pivot);
     for (int64_t i = k + threadIdx.x; i < n; i += kBlock) a[i * n + k] = i == k ? root : a[i * n + k] / root;
     barrier();
@@ -107,6 +115,13 @@ __global__ void __launch_bounds__(kBlock) factor_symmetric(A* factors, int64_t n
     if (at % n > at / n) a[at] = A{0};
 }
 
+/// The errors of singular matrices of a stack like `x`.
+BadValues::Text bad_pivots(const char* op, const Tensor& x, const char* what = "pivot") {
+  return [op, what, batch = kernels::detail::leading(x.shape, 2)](const KernelError& e) {
+    return kernels::detail::bad_pivot(op, what, e.value, e.place, batch);
+  };
+}
+
 }  // namespace
 
 void linalg_solve(const KernelArgs& args) {
@@ -117,10 +132,12 @@ void linalg_solve(const KernelArgs& args) {
   const Result x(args, out, out.dtype);
   copy_elements(stream_of(args), *x, in_stack(args.in[1], out.shape));
   const Scratch pivots(args, static_cast<size_t>(items * n) * sizeof(int64_t));
+  BadValues bad(args, bad_pivots("linalg_solve", out));
   visit_real(out.dtype, [&]<class A>() {
     launch(stream_of(args), static_cast<unsigned>(items), kBlock, 0, solve_systems<A>, factors->as<A>(),
-           x->as<A>(), pivots.as<int64_t>(), n, columns);
+           x->as<A>(), pivots.as<int64_t>(), n, columns, bad.word());
   });
+  bad.check();
   x.store(args);
 }
 
@@ -131,12 +148,14 @@ void linalg_inv(const KernelArgs& args) {
   const Operand factors(args, args.in[0], out.dtype, true);
   const Result x(args, out, out.dtype);
   const Scratch pivots(args, static_cast<size_t>(items * n) * sizeof(int64_t));
+  BadValues bad(args, bad_pivots("linalg_inv", out));
   visit_real(out.dtype, [&]<class A>() {
     launch(stream_of(args), blocks_for(out.numel(), kBlock, 1 << 16), kBlock, 0, set_identities<A>,
            x->as<A>(), n, out.numel());
     launch(stream_of(args), static_cast<unsigned>(items), kBlock, 0, solve_systems<A>, factors->as<A>(),
-           x->as<A>(), pivots.as<int64_t>(), n, n);
+           x->as<A>(), pivots.as<int64_t>(), n, n, bad.word());
   });
+  bad.check();
   x.store(args);
 }
 
@@ -148,10 +167,13 @@ void linalg_solve_triangular(const KernelArgs& args) {
   const Operand a = contiguous_operand(args, in_stack(args.in[0], out.shape), out.dtype);
   const Result x(args, out, out.dtype);
   copy_elements(stream_of(args), *x, in_stack(args.in[1], out.shape));
+  BadValues bad(args, bad_pivots("linalg_solve_triangular", out, "diagonal element"));
   visit_real(out.dtype, [&]<class A>() {
     launch(stream_of(args), static_cast<unsigned>(matrices_of(out)), kBlock, 0, solve_triangles<A>,
-           static_cast<const A*>(a->as<A>()), x->as<A>(), n, columns, attrs.upper, attrs.unitriangular);
+           static_cast<const A*>(a->as<A>()), x->as<A>(), n, columns, attrs.upper, attrs.unitriangular,
+           bad.word());
   });
+  bad.check();
   x.store(args);
 }
 
@@ -196,10 +218,14 @@ void linalg_cholesky(const KernelArgs& args) {
   // The upper triangle of a is the lower one of its transpose, and so are the factors.
   const bool upper = args.attr<mx::detail::SymmetricAttrs>().upper;
   const Operand factors(args, upper ? with_turned_matrices(args.in[0]) : args.in[0], out.dtype, true);
+  BadValues bad(args, [batch = kernels::detail::leading(out.shape, 2)](const KernelError& e) {
+    return kernels::detail::bad_leading_part("linalg_cholesky", e.value, e.place, batch);
+  });
   visit_real(out.dtype, [&]<class A>() {
     launch(stream_of(args), static_cast<unsigned>(matrices_of(out)), kBlock, 0, factor_symmetric<A>,
-           factors->as<A>(), out.shape[out.rank() - 1]);
+           factors->as<A>(), out.shape[out.rank() - 1], bad.word());
   });
+  bad.check();
   copy_elements(stream_of(args), upper ? with_turned_matrices(out) : out, *factors);
 }
 

@@ -100,12 +100,13 @@ __device__ inline void solve_triangle(const A* a, int64_t n, A* x, int64_t colum
   }
 }
 
-/// Returns whether the diagonal of a (n, n) has a 0, to all threads.
+/// Returns the first place at which the diagonal of a (n, n) is 0, or n, to all threads.
 template <class A>
-__device__ inline bool has_zero_pivot(const A* a, int64_t n) {
-  int64_t zeros = 0;
-  for (int64_t k = threadIdx.x; k < n; k += kBlock) zeros += a[k * n + k] == 0 ? 1 : 0;
-  return Group<kBlock>::all(zeros, Add()) > 0;
+__device__ inline int64_t first_zero_pivot(const A* a, int64_t n) {
+  int64_t from_end = 0;
+  for (int64_t k = threadIdx.x; k < n; k += kBlock)
+    if (a[k * n + k] == 0) from_end = Larger()(from_end, n - k);
+  return n - Group<kBlock>::all(from_end, Larger());
 }
 
 /// The same elements as matrices with rows and columns exchanged.

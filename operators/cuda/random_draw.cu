@@ -2,12 +2,14 @@
 // operators/kernels/random.h. The words are those of the CPU, so permutations have the CPU's values, and the
 // other results differ only where a function of the GPU differs in the last place.
 #include "engine/base/check.h"
+#include "ndarray/cuda/kernel_errors.cuh"
 #include "ndarray/cuda/strided.cuh"
 #include "operators/cuda/group.cuh"
 #include "operators/cuda/prim.h"
 #include "operators/cuda/random.cuh"
 #include "operators/cuda/search.cuh"
 #include "operators/cuda_kernels.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/random_draws.h"
 #include "operators/random_records.h"
 #include "operators/scratch.h"
@@ -90,10 +92,11 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-// Draws by weights.
+// Draws by weights. Bad ones are noted: the largest logit of row r at r * (n + 2), weight i behind it, and
+// the sum of all at the end of the n + 2 places.
 
 __global__ void __launch_bounds__(kBlock)
-    read_weights(Elements weights, Rows<1> rows, bool logits, double* out) {
+    read_weights(Elements weights, Rows<1> rows, bool logits, double* out, KernelError* bad) {
   const int64_t row = blockIdx.x, from = rows.outer.offset(0, row);
   double largest = 0;
   if (logits) {
@@ -101,6 +104,7 @@ __global__ void __launch_bounds__(kBlock)
     for (int64_t i = threadIdx.x; i < rows.n; i += kBlock)
       largest = Larger()(largest, load<double>(weights, from + i * rows.step[0]));
     largest = Group<kBlock>::all(largest, Larger());
+    if (threadIdx.x == 0 && !std::isfinite(largest)) note_error(bad, row * (rows.n + 2), largest);
   }
   for (int64_t i = threadIdx.x; i < rows.n; i += kBlock) {
     const double value = load<double>(weights, from + i * rows.step[0]);
@@ -109,11 +113,17 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 /// Replaces the weights of each row by their running sums, in order.
-__global__ void __launch_bounds__(kBlock) sum_weights(double* weights, int64_t rows, int64_t n) {
+__global__ void __launch_bounds__(kBlock)
+    sum_weights(double* weights, int64_t rows, int64_t n, KernelError* bad) {
   const int64_t row = global_index();
   if (row >= rows) return;
   double total = 0;
-  for (int64_t i = 0; i < n; ++i) weights[row * n + i] = total += weights[row * n + i];
+  for (int64_t i = 0; i < n; ++i) {
+    const double weight = weights[row * n + i];
+    if (!(weight >= 0 && std::isfinite(weight))) note_error(bad, row * (n + 2) + 1 + i, weight);
+    weights[row * n + i] = total += weight;
+  }
+  if (!(total > 0 && std::isfinite(total))) note_error(bad, row * (n + 2) + 1 + n, total);
 }
 
 __global__ void __launch_bounds__(kLoopThreads)
@@ -125,7 +135,7 @@ __global__ void __launch_bounds__(kLoopThreads)
     const double* const first = sums + i / samples * n;
     const double total = first[n - 1], most = std::nextafter(total, 0.0);
     const double point = rounded_product(u, total) < most ? rounded_product(u, total) : most;
-    int64_t low = 0, high = n - 1;  // the first sum beyond the point; with wrong weights, some index
+    int64_t low = 0, high = n - 1;  // the first sum beyond the point; with bad weights, some index
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
       if (first[middle] <= point) {
@@ -198,10 +208,18 @@ void categorical(const KernelArgs& args) {
   const Scratch sums(args, static_cast<size_t>(rows.rows * rows.n) * sizeof(double));
   const Tensor order = kernels::row_major_order(out.shape);
   const Loop<2> loop({&order, &out});
+  BadValues bad(args, [n = rows.n](const KernelError& e) {
+    const char* const op = "random_categorical";
+    const int64_t row = e.place / (n + 2), at = e.place % (n + 2);
+    if (at == 0) return kernels::detail::bad_largest_logit(op, number_noted(e), row);
+    if (at <= n) return kernels::detail::bad_weight(op, number_noted(e), at - 1, row);
+    return kernels::detail::bad_total_weight(op, number_noted(e), row);
+  });
   launch(stream_of(args), static_cast<unsigned>(rows.rows), kBlock, 0, read_weights, elements_of(weights),
-         rows, attrs.logits, sums.as<double>());
+         rows, attrs.logits, sums.as<double>(), bad.word());
   launch(stream_of(args), blocks_for(rows.rows, kBlock, INT32_MAX), kBlock, 0, sum_weights, sums.as<double>(),
-         rows.rows, rows.n);
+         rows.rows, rows.n, bad.word());
+  bad.check();
   launch(stream_of(args), blocks_for(loop.plan.numel / 2 + 2, kLoopThreads, 1 << 16), kLoopThreads, 0,
          draw_indices, elements_of(out), loop, KeyPlace(args.in[1]),
          static_cast<const double*>(sums.as<double>()), rows.n, attrs.samples);

@@ -1,22 +1,26 @@
 // Sums and copies of some rows of a table: operators/kernels/row_sparse.h. The indices are sorted, and the
 // rows with the same index are added in their order.
 #include "engine/base/check.h"
+#include "ndarray/cuda/kernel_errors.cuh"
 #include "operators/cuda/group.cuh"
 #include "operators/cuda/operand.h"
 #include "operators/cuda/prim.h"
 #include "operators/cuda/search.cuh"
 #include "operators/cuda_kernels.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/row_sparse_attrs.h"
 #include "operators/scratch.h"
 
 namespace mx::cuda {
 namespace {
 
-/// Indices that do not count get the largest key, `size`.
-__global__ void __launch_bounds__(kBlock)
-    row_keys(Integers indices, int64_t size, int64_t skip_row, uint64_t* keys, int64_t* places) {
+/// Indices that do not count get the largest key, `size`. The index `size` itself is that of a row that does
+/// not count.
+__global__ void __launch_bounds__(kBlock) row_keys(Integers indices, int64_t size, int64_t skip_row,
+                                                   uint64_t* keys, int64_t* places, KernelError* bad) {
   for (int64_t i = global_index(); i < indices.count; i += global_size()) {
     const int64_t given = indices[i], index = given < 0 ? given + size : given;
+    if (index < 0 || index > size) note_error(bad, i, given);
     const bool counts = index >= 0 && index < size && index != skip_row;
     keys[i] = static_cast<uint64_t>(counts ? index : size);
     places[i] = i;
@@ -72,9 +76,10 @@ template <class Bits>
 __global__ void __launch_bounds__(kBlock)
     copy_rows(Bits* target, int64_t row_step, int64_t column_step, int64_t size, const int64_t* rows,
               int64_t rows_step, const Bits* values, int64_t value_row, int64_t value_column, int64_t width,
-              int64_t n) {
+              int64_t n, KernelError* bad) {
   for (int64_t index = global_index(); index < n; index += global_size()) {
     const int64_t k = index / width, j = index - k * width, row = rows[k * rows_step];
+    if (row < 0 || row > size) note_error(bad, k, row);
     if (row >= 0 && row < size)
       target[row * row_step + j * column_step] = values[k * value_row + j * value_column];
   }
@@ -93,8 +98,12 @@ void sum_rows(const KernelArgs& args) {
   auto* const places = reinterpret_cast<int64_t*>(sorted + n);
   int64_t* const sorted_places = places + n;
   const unsigned blocks = blocks_for(n, kBlock, 1 << 16);
+  BadValues bad(args, [size = attrs.size](const KernelError& e) {
+    return kernels::detail::bad_index("sum_rows", -size, size + 1, 0, e.value, {e.place});
+  });
   launch(stream_of(args), blocks, kBlock, 0, row_keys, Integers(indices), attrs.size, attrs.skip_row, keys,
-         places);
+         places, bad.word());
+  bad.check();
   sort_pairs(args, keys, sorted, places, sorted_places, n, 0, bits_for(attrs.size + 1));
   // The unsorted lists are no longer needed.
   auto* const marks = reinterpret_cast<int64_t*>(keys);
@@ -117,14 +126,18 @@ void put_rows(const KernelArgs& args) {
   const Tensor &rows = args.in[0], &values = args.in[1], &target = args.out[0];
   if (values.numel() == 0) return;
   const Operand from(args, values, target.dtype);
+  BadValues bad(args, [size = target.shape[0]](const KernelError& e) {
+    return kernels::detail::bad_row(size, e.value, e.place);
+  });
   visit_size(target.dtype, [&](auto tag) {
     using Bits = typename decltype(tag)::type;
     launch(stream_of(args), blocks_for(from->numel(), kBlock, 1 << 16), kBlock, 0, copy_rows<Bits>,
            target.as<Bits>(), target.strides[0], target.strides[1], target.shape[0],
            static_cast<const int64_t*>(rows.as<int64_t>()), rows.strides[0],
            static_cast<const Bits*>(from->as<Bits>()), from->strides[0], from->strides[1], from->shape[1],
-           from->numel());
+           from->numel(), bad.word());
   });
+  bad.check();
 }
 
 }  // namespace mx::cuda

@@ -41,4 +41,56 @@ inline std::string bad_probability(double probability, int64_t element) {
                             " at element ", element);
 }
 
+/// " (matrix (1, 2) of a stack of shape (2, 3))"; "" if there is only one matrix.
+inline std::string at_item(int64_t item, const Shape& batch) {
+  if (batch.rank() == 0) return "";
+  return mx::detail::concat(" (matrix ", position_of(item, batch), " of a stack of shape ", batch, ')');
+}
+
+/// A matrix without inverse: `pivot` of its pivots, or of the elements of its diagonal, is 0.
+inline std::string bad_pivot(const char* op, const char* what, int64_t pivot, int64_t item,
+                             const Shape& batch) {
+  return mx::detail::concat("[", op, "] expected invertible matrices, got one of which ", what, ' ', pivot,
+                            " is 0", at_item(item, batch));
+}
+
+/// A matrix that is not positive definite, which shows at `pivot`.
+inline std::string bad_leading_part(const char* op, int64_t pivot, int64_t item, const Shape& batch) {
+  return mx::detail::concat("[", op, "] expected positive definite matrices, got one whose leading part of ",
+                            pivot + 1, " rows and columns is not", at_item(item, batch));
+}
+
+/// A length of the inputs ("input") or of the labels ("target") of a sample.
+inline std::string bad_ctc_length(const char* what, int64_t most, int64_t length, int64_t sample) {
+  return mx::detail::concat("[ctc_loss] expected ", what, " lengths from 0 to ", most, ", got ", length,
+                            " for sample ", sample);
+}
+inline std::string bad_ctc_total(int64_t total, int64_t labels) {
+  return mx::detail::concat("[ctc_loss] expected as many labels as the sum of the target lengths, ", total,
+                            ", got ", labels);
+}
+inline std::string bad_ctc_label(int64_t classes, int64_t blank, int64_t label, int64_t i, int64_t sample) {
+  return mx::detail::concat("[ctc_loss] expected labels from 0 to ", classes - 1, " other than the blank ",
+                            blank, ", got ", label, " as label ", i, " of sample ", sample);
+}
+
+/// What is wrong with the weights of a row of random_categorical.
+inline std::string bad_largest_logit(const char* op, double largest, int64_t row) {
+  return mx::detail::concat("[", op, "] expected the largest logit of each row to be finite, got ", largest,
+                            " in row ", row);
+}
+inline std::string bad_weight(const char* op, double weight, int64_t i, int64_t row) {
+  return mx::detail::concat("[", op, "] expected finite weights of 0 or more, got ", weight, " at index ", i,
+                            " of row ", row);
+}
+inline std::string bad_total_weight(const char* op, double total, int64_t row) {
+  return mx::detail::concat("[", op, "] expected weights with a finite sum above 0, got ", total, " in row ",
+                            row);
+}
+
+/// A row that a table of `size` rows does not have, at place k of the rows.
+inline std::string bad_row(int64_t size, int64_t row, int64_t k) {
+  return mx::detail::concat("[put_rows] expected rows from 0 to ", size - 1, ", got ", row, " at ", k);
+}
+
 }  // namespace mx::kernels::detail

@@ -8,6 +8,7 @@
 #include "engine/base/check.h"
 #include "ndarray/kernels/parallel.h"
 #include "ndarray/scalar.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/ctc_formulas.h"
 #include "operators/kernels/row_convert.h"
 
@@ -38,9 +39,8 @@ class Sequence {
           args.targets.rank() == 1
               ? integer_at(args.targets, first_label + i)
               : args.targets.as<int64_t>()[sample * args.targets.strides[0] + i * args.targets.strides[1]];
-      MX_CHECK(label >= 0 && label < classes && label != args.blank, InvalidArgument,
-               "[ctc_loss] expected labels from 0 to ", classes - 1, " other than the blank ", args.blank,
-               ", got ", label, " as label ", i, " of sample ", sample);
+      if (label < 0 || label >= classes || label == args.blank)
+        throw InvalidArgument(detail::bad_ctc_label(classes, args.blank, label, i, sample));
       states_.push_back(label);
       states_.push_back(args.blank);
     }
@@ -124,17 +124,12 @@ std::vector<int64_t> first_labels(const CtcArgs& args) {
   int64_t total = 0;
   for (int64_t i = 0; i < batch; ++i) {
     const int64_t input = integer_at(args.input_lengths, i), target = integer_at(args.target_lengths, i);
-    MX_CHECK(input >= 0 && input <= steps, InvalidArgument, "[ctc_loss] expected input lengths from 0 to ",
-             steps, ", got ", input, " for sample ", i);
-    MX_CHECK(target >= 0 && target <= most, InvalidArgument, "[ctc_loss] expected target lengths from 0 to ",
-             most, ", got ", target, " for sample ", i);
+    if (input < 0 || input > steps) throw InvalidArgument(detail::bad_ctc_length("input", steps, input, i));
+    if (target < 0 || target > most) throw InvalidArgument(detail::bad_ctc_length("target", most, target, i));
     first.push_back(total);
     total += target;
   }
-  MX_CHECK(!joined || total == most, InvalidArgument,
-           "[ctc_loss] expected as many labels as the sum of the "
-           "target lengths, ",
-           total, ", got ", most);
+  if (joined && total != most) throw InvalidArgument(detail::bad_ctc_total(total, most));
   return first;
 }
 

@@ -19,14 +19,6 @@ using detail::Stack;
 
 namespace {
 
-/// Throws an error about item i of a stack.
-[[noreturn]] void refuse_singular(const FirstFailure& failure, const Shape& batch, const char* op,
-                                  const char* expected, const char* pivot) {
-  throw InvalidArgument(mx::detail::concat("[", op, "] expected ", expected, ", got one of which ", pivot,
-                                           ' ', failure.detail(), " is 0",
-                                           detail::at_item(failure.item(), batch)));
-}
-
 /// Returns the sign of the row exchanges.
 int exchange_sign(const std::vector<int64_t>& pivots) {
   int sign = 1;
@@ -94,8 +86,11 @@ bool singular_cofactors(const MatrixBlock<const T>& a, const MatrixBlock<T>& y, 
   return true;
 }
 
-constexpr const char* kInvertible = "invertible matrices";
-constexpr const char* kPivot = "pivot";
+void refuse_singular(const FirstFailure& failure, const Shape& batch, const char* op,
+                     const char* what = "pivot") {
+  if (failure.any())
+    throw InvalidArgument(detail::bad_pivot(op, what, failure.detail(), failure.item(), batch));
+}
 
 }  // namespace
 
@@ -123,7 +118,7 @@ void solve(const Tensor& x, const Tensor& a, const Tensor& b, const char* op) {
       }
     });
   });
-  if (failure.any()) refuse_singular(failure, batch, op, kInvertible, kPivot);
+  refuse_singular(failure, batch, op);
 }
 
 void solve_triangular(const Tensor& x, const Tensor& a, const Tensor& b, bool upper, bool unit,
@@ -153,7 +148,7 @@ void solve_triangular(const Tensor& x, const Tensor& a, const Tensor& b, bool up
       }
     });
   });
-  if (failure.any()) refuse_singular(failure, batch, op, kInvertible, "diagonal element");
+  refuse_singular(failure, batch, op, "diagonal element");
 }
 
 void inverse(const Tensor& y, const Tensor& a, const char* op) {
@@ -180,7 +175,7 @@ void inverse(const Tensor& y, const Tensor& a, const char* op) {
       }
     });
   });
-  if (failure.any()) refuse_singular(failure, batch, op, kInvertible, kPivot);
+  refuse_singular(failure, batch, op);
 }
 
 void lu(const Tensor& factors, const Tensor& pivots, const Tensor& permutation, const Tensor& a) {
@@ -298,9 +293,8 @@ void cholesky(const Tensor& l, const Tensor& a, bool upper, const char* op) {
       }
     });
   });
-  MX_CHECK(!failure.any(), InvalidArgument, "[", op,
-           "] expected positive definite matrices, got one whose leading part of ", failure.detail() + 1,
-           " rows and columns is not", detail::at_item(failure.item(), batch));
+  if (failure.any())
+    throw InvalidArgument(detail::bad_leading_part(op, failure.detail(), failure.item(), batch));
 }
 
 }  // namespace mx::kernels

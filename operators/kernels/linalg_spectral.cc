@@ -17,16 +17,6 @@ using detail::Stack;
 
 namespace detail {
 
-std::string at_item(int64_t item, const Shape& batch) {
-  if (batch.rank() == 0) return "";
-  Shape position = batch;
-  for (int d = batch.rank() - 1; d >= 0; --d) {
-    position[d] = item % batch[d];
-    item /= batch[d];
-  }
-  return mx::detail::concat(" (matrix ", position, " of a stack of shape ", batch, ')');
-}
-
 void refuse_divergent(const FirstFailure& failure, const Shape& batch, const char* op) {
   MX_CHECK(!failure.any(), NumericError, "[", op,
            "] expected the iteration for every matrix to converge, got one for which it did not",

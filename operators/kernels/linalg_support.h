@@ -2,16 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/lapack.h"
 #include "operators/kernels/matrix_stack.h"
 
 namespace mx::kernels::detail {
-
-/// Returns " (matrix (1, 2) of a stack of shape (2, 3))"; "" if there is only one matrix.
-std::string at_item(int64_t item, const Shape& batch);
 
 /// Throws NumericError if an item failed: its iteration did not converge.
 void refuse_divergent(const FirstFailure& failure, const Shape& batch, const char* op);

@@ -246,19 +246,18 @@ void random_categorical(const Tensor& target, const Tensor& weights, bool logits
       if (logits) {
         largest = -std::numeric_limits<double>::infinity();
         for (int64_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<double>(w[i * step]));
-        MX_CHECK(std::isfinite(largest), InvalidArgument, "[", op,
-                 "] expected the largest logit of each row to be finite, got ", largest, " in row ", row);
+        if (!std::isfinite(largest)) throw InvalidArgument(detail::bad_largest_logit(op, largest, row));
       }
       double total = 0;
       for (int64_t i = 0; i < n; ++i) {
         const double value = static_cast<double>(w[i * step]);
         const double weight = logits ? std::exp(value - largest) : value;
-        MX_CHECK(weight >= 0 && std::isfinite(weight), InvalidArgument, "[", op,
-                 "] expected finite weights of 0 or more, got ", value, " at index ", i, " of row ", row);
+        if (!(weight >= 0 && std::isfinite(weight)))
+          throw InvalidArgument(detail::bad_weight(op, value, i, row));
         sum[i] = total += weight;
       }
-      MX_CHECK(total > 0 && std::isfinite(total), InvalidArgument, "[", op,
-               "] expected weights with a finite sum above 0, got ", total, " in row ", row);
+      if (!(total > 0 && std::isfinite(total)))
+        throw InvalidArgument(detail::bad_total_weight(op, total, row));
     }
   });
   visit(target.dtype, [&](auto tag) {

@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/parallel.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/index_check.h"
 #include "operators/kernels/row_convert.h"
 #include "operators/kernels/sparse_rows.h"
@@ -102,8 +103,7 @@ void put_rows(const Tensor& target, const Tensor& rows, const Tensor& values) {
                  for (int64_t k = begin; k < end; ++k) {
                    const int64_t row = rows.as<int64_t>()[k * rows.strides[0]];
                    if (row == size) break;
-                   MX_CHECK(row >= 0 && row < size, InvalidArgument, "[put_rows] expected rows from 0 to ",
-                            size - 1, ", got ", row, " at ", k);
+                   if (row < 0 || row > size) throw InvalidArgument(detail::bad_row(size, row, k));
                    const Tensor to = target.narrowed(0, row, 1), source = from->narrowed(0, k, 1);
                    if (plain)
                      std::memcpy(to.data, source.data, static_cast<size_t>(width) * size_of(target.dtype));

@@ -28,6 +28,19 @@ TEST_F(CudaKernelErrors, ABadValueGivesTheMessageOfTheCpuInEveryOrderOfThreads) 
   for (const char* name : kRefusingOperators) EXPECT_GT(refused[name], 0) << name;
 }
 
+TEST_F(CudaKernelErrors, MatricesAndWeightsThatTheCpuRefusesGiveItsMessage) {
+  int seen = 0;
+  for_each_bad_matrix([&](const Operator& op, const Attrs& attrs, const std::vector<NDArray>& inputs) {
+    if (kThreadSanitizer && ++seen > 8) return;
+    const std::string expected = refusal_of(op, attrs, inputs);
+    EXPECT_NE("", expected) << op.name();
+    for (const ExecutorOptions& options : {ExecutorOptions{}, ExecutorOptions{ThreadOrder::shuffled, 1}}) {
+      executor_options() = options;
+      EXPECT_EQ(expected, refusal_of(on_host(op), attrs, inputs));
+    }
+  });
+}
+
 TEST_F(CudaKernelErrors, NegativeIndicesOfAnEmbeddingAreErrorsIfTheyDoNotCountFromTheEnd) {
   const Operator& op = *find_operator("embedding");
   const NDArray table = uniform(0, 1, {4, 3}), indices = array<int64_t>({0, -1, 3});

@@ -13,6 +13,7 @@
 #include "operators/sorting.h"
 #include "operators/sparse_attrs.h"
 #include "tests/cuda/executor/kernel_cases.h"
+#include "tests/support/errors.h"
 
 namespace mx::test {
 namespace {
@@ -83,6 +84,9 @@ TEST_F(CudaNetworkSizes, PutRowsWritesTheRowsThatExist) {
                out[] = {{target.data(), f32, {6, 2}, {2, 1}}};
   kernels_on_host().at("put_rows")({.in = in, .out = out});
   EXPECT_EQ((std::vector<float>{1, 1, 5, 6, 1, 1, 1, 1, 7, 8, 1, 1}), target);
+  rows[1] = -1;
+  expect_error<InvalidArgument>("[put_rows] expected rows from 0 to 5, got -1 at 1",
+                                [&] { kernels_on_host().at("put_rows")({.in = in, .out = out}); });
 }
 
 TEST_F(CudaNetworkSizes, RecurrentLayers) {

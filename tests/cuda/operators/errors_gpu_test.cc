@@ -30,6 +30,9 @@ TEST(ErrorsOnGpu, ABadValueGivesTheMessageOfTheCpu) {
     EXPECT_EQ(expected, refusal_of(op, attrs, moved(inputs, device)));
   });
   for (const char* name : kRefusingOperators) EXPECT_GT(refused[name], 0) << name;
+  for_each_bad_matrix([&](const Operator& op, const Attrs& attrs, const std::vector<NDArray>& inputs) {
+    EXPECT_EQ(refusal_of(op, attrs, inputs), refusal_of(op, attrs, moved(inputs, device)));
+  });
   EXPECT_EQ(nullptr, get_device(device).lost());
 }
 
