@@ -109,7 +109,7 @@ class Communicator {
   virtual const std::string& type() const = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Returns the name of the host on which a rank runs.
+  /// Returns the name of the host on which a rank runs. Throws InvalidArgument if there is no such rank.
   virtual std::string host(int rank) const = 0;
   /// The time limit of calls without one of their own.
   virtual int64_t default_timeout_ms() const = 0;

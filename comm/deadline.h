@@ -12,6 +12,9 @@ namespace mx::comm {
 /// The longest time limit, 10 days. Longer ones are clamped to it, so that sums of times cannot overflow.
 inline constexpr int64_t kLongestTimeoutMs = int64_t{10} * 24 * 3600 * 1000;
 
+/// The limit, or the longest one.
+constexpr int64_t limited_timeout(int64_t timeout_ms) { return std::min(timeout_ms, kLongestTimeoutMs); }
+
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;

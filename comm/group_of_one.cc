@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "comm/check_rank.h"
 #include "comm/queued_communicator.h"
 #include "comm/transports.h"
 #include "engine/base/check.h"
@@ -21,7 +22,7 @@ class GroupOfOne final : public QueuedCommunicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   std::string host(int rank) const override {
-    MX_CHECK(rank == 0, InvalidArgument, "[host] expected rank 0, got ", rank);
+    check_rank("host", rank, 1);
     return host_;
   }
   int64_t default_timeout_ms() const override { return timeout_ms_; }

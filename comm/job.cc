@@ -63,7 +63,8 @@ std::string Job::listen_address() {
 
 std::string Job::find_rendezvous(Deadline deadline) {
   if (place_.started_by == "mxrun" || place_.started_by == "nothing") return place_.rendezvous;
-  if (place_.started_by == "mpirun" && place_.rendezvous.empty()) return share_rendezvous(deadline);
+  const bool by_mpi = place_.started_by == "mpirun" || place_.started_by == "mpiexec";
+  if (by_mpi && place_.rendezvous.empty()) return share_rendezvous(deadline);
   const Endpoint at = rendezvous_of_rank_zero(place_, [](const std::string& name) {
     const char* const value = std::getenv(name.c_str());
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -241,7 +242,8 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
   if (name == "auto" && chosen != nullptr && *chosen != '\0') name = chosen;
   const bool choose = name == "auto";
   if (choose) name = several_hosts(place_) ? "shm+tcp" : "shm";
-  if (tls_of_process() != nullptr && place_.rank == 0 && (name == "mpi" || name == "nccl"))
+  if (tls_of_process() != nullptr && place_.rank == 0 && (name == "mpi" || name == "nccl") &&
+      !warned_of_clear_text_.exchange(true))
     log(LogLevel::warning,
         mx::detail::concat("[world] TLS encrypts the rendezvous and the connections to servers, but not the "
                            "traffic of transport ",

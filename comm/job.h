@@ -11,6 +11,7 @@
 // Thread-safety: any thread may call any function.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -97,6 +98,7 @@ class Job {
   std::exception_ptr world_failure_;          ///< guarded by groups_making_
   int next_group_ = 1;                        ///< guarded by groups_making_
   std::map<std::string, std::optional<CostModel>> cost_models_;  ///< by type; guarded by groups_making_
+  std::atomic<bool> warned_of_clear_text_{false};
   bool left_ = false;  ///< written under both, read under one of them
 
   std::mutex mutex_;

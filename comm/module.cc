@@ -72,11 +72,16 @@ Loaded& loaded() {
   return all;
 }
 
-// Registered before main(), so it runs after the handler of the default engine, which is registered on the
-// engine's first use: operations that communicate have ended by then. After a failure the other processes may
-// not come, so nothing waits for them.
+void (*leave_groups)(int status) = nullptr;
+
+// Handlers run in the opposite order of their registration. That of the default engine, which drains it, is
+// registered on the engine's first use, normally by main(). This one is registered before main(), and so runs
+// later: operations that communicate have ended by then. on_exit() tells the status, which decides whether
+// the process ended as it should. After a failure the other processes may not come, so nothing waits for
+// them.
 [[maybe_unused]] const int finishes_at_exit = ::on_exit(
     [](int status, void*) {
+      if (leave_groups != nullptr) leave_groups(status);
       if (status == 0) finish_modules();
     },
     nullptr);
@@ -88,6 +93,8 @@ void finish_modules() noexcept {
   std::lock_guard lock(loaded().mutex);
   for (auto& [name, module] : loaded().modules) module->finish();
 }
+
+void call_before_modules_finish(void (*function)(int status)) noexcept { leave_groups = function; }
 
 std::vector<std::string> module_folders() {
   std::vector<std::string> folders;

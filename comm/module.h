@@ -56,8 +56,11 @@ inline constexpr const char* kModuleFunction = "mx_comm_module";
 /// Returns the module "mpi" or "nccl". Throws InvalidState if it cannot be loaded; the message lists the
 /// places and what was wrong at each.
 Module& load_module(const std::string& name);
-/// Calls finish() of every module that was loaded. Runs when the process ends.
+/// Calls finish() of every module that was loaded. Runs when the process ends with status 0.
 void finish_modules() noexcept;
+/// Sets a function that is called with the exit status when the process ends, before finish_modules(): the
+/// modules still carry what it sends. Called before main(), by the part of the program that has groups.
+void call_before_modules_finish(void (*function)(int status)) noexcept;
 /// The folders in which load_module() looks itself, in this order.
 std::vector<std::string> module_folders();
 

@@ -117,6 +117,18 @@ std::optional<Claim> mpirun_claim(const Variables& v) {
   return claim;
 }
 
+/// What the mpiexec of MPICH and of Intel MPI says.
+std::optional<Claim> mpiexec_claim(const Variables& v) {
+  Claim claim{"mpiexec", {}, {}, {}, {}, {}};
+  claim.rank = v.number("PMI_RANK", 0, kMostRanks);
+  // srun may export the variable as well; it is then one of Slurm's.
+  if (!claim.rank || v.has("SLURM_STEP_ID")) return std::nullopt;
+  claim.size = v.number("PMI_SIZE", 1, kMostRanks);
+  claim.local_rank = v.number("MPI_LOCALRANKID", 0, kMostRanks);
+  claim.local_size = v.number("MPI_LOCALNRANKS", 1, kMostRanks);
+  return claim;
+}
+
 /// What srun says. Within a batch script that does not call srun, the process is alone.
 std::optional<Claim> srun_claim(const Variables& v) {
   const auto step = v.number("SLURM_STEP_ID", 0, INT64_C(0xffffffff));
@@ -136,7 +148,9 @@ std::optional<Claim> srun_claim(const Variables& v) {
 std::optional<Claim> kubernetes_claim(const Variables& v) {
   Claim claim{"kubernetes", {}, {}, {}, {}, {}};
   claim.rank = v.number("JOB_COMPLETION_INDEX", 0, kMostRanks);
-  if (!claim.rank || !v.has("MX_WORLD_SIZE")) return std::nullopt;
+  if (!claim.rank) return std::nullopt;
+  // Without one of mxrun's variables, the program is one that needs no job, in some pod of an Indexed Job.
+  if (!v.has("MX_WORLD_SIZE") && !v.has("MX_RDZV")) return std::nullopt;
   claim.local_rank = Said{"JOB_COMPLETION_INDEX", 0};
   claim.local_size = Said{"JOB_COMPLETION_INDEX", 1};
   claim.node = claim.rank;
@@ -217,6 +231,7 @@ Place find_place(const Environment& environment) {
   std::optional<Claim> claim;
   if (!by_mxrun) {
     claim = mpirun_claim(v);
+    if (!claim) claim = mpiexec_claim(v);
     if (!claim) {
       claim = srun_claim(v);
       const std::optional<Claim> pod = kubernetes_claim(v);
@@ -265,6 +280,13 @@ Place find_place(const Environment& environment) {
   }
   read_options(v, place);
 
+  // Launchers whose processes do not find each other here: each would train alone and write the same files.
+  if (!claim) {
+    for (const char* name : {"HOROVOD_RANK", "DMLC_ROLE"})
+      MX_CHECK(!v.has(name), InvalidArgument,
+               "[place] expected a process that mxrun, mpirun, srun or Kubernetes has ", "started, got ",
+               name, " of another launcher: start the program with mxrun, or unset the variable");
+  }
   // The names that other frameworks use. mxrun exports them, too.
   if (place.role == Role::worker) {
     const auto rank = v.number("RANK", 0, kMostRanks), size = v.number("WORLD_SIZE", 1, kMostRanks);
@@ -284,7 +306,7 @@ Place find_place(const Environment& environment) {
     }
   }
   MX_CHECK(place.size == 1 || !place.rendezvous.empty() || place.started_by == "mpirun" ||
-               place.started_by == "srun",
+               place.started_by == "mpiexec" || place.started_by == "srun",
            InvalidArgument, "[place] expected MX_RDZV to say where the ", place.size,
            " processes find each other, got none (started by ", place.started_by, ", rank ", place.rank, ")");
   return place;

@@ -31,7 +31,7 @@ constexpr TimeLimits limits_from(int64_t timeout_ms) {
 }
 
 struct Place {
-  std::string started_by = "nothing";  ///< "mxrun", "mpirun", "srun", "kubernetes" or "nothing"
+  std::string started_by = "nothing";  ///< "mxrun", "mpirun", "mpiexec", "srun", "kubernetes" or "nothing"
   Role role = Role::worker;
   int rank = 0, size = 1;              ///< among the processes of this role
   int local_rank = 0, local_size = 1;  ///< among those of this host and role

@@ -113,7 +113,12 @@ SharedRendezvous share_over_mpi(Module& mpi, const Place& place, bool keeps_secr
       failure = std::current_exception();
       text = std::string("-") + error.what();
     }
-  text = mpi.share_from_first(place, text);
+  try {
+    text = mpi.share_from_first(place, text);
+  } catch (...) {
+    if (failure) std::rethrow_exception(failure);  // what happened here first
+    throw;
+  }
   if (failure) std::rethrow_exception(failure);
   const size_t cut = text.find('\n');
   MX_CHECK(!text.empty() && text[0] == '+' && cut != std::string::npos, CommunicationError,

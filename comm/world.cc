@@ -1,9 +1,9 @@
 #include "comm/world.h"
 
 #include <atomic>
-#include <cstdlib>
 
 #include "comm/job.h"
+#include "comm/module.h"
 #include "comm/start.h"
 #include "engine/base/check.h"
 
@@ -40,11 +40,7 @@ void leave_job(int status) {
     left->abort_at_exit();
 }
 
-// Handlers run in the opposite order of their registration. That of the default engine, which drains it, is
-// registered on the engine's first use, normally by main(). This one is registered earlier, before main(),
-// and so runs later: operations that use a group still find it. on_exit() tells the status, which decides
-// whether the process ended as it should.
-[[maybe_unused]] const int leaves_at_exit = ::on_exit([](int status, void*) { leave_job(status); }, nullptr);
+[[maybe_unused]] const bool leaves_at_exit = (call_before_modules_finish(leave_job), true);
 
 }  // namespace
 

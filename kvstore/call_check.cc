@@ -1,7 +1,12 @@
 #include "kvstore/call_check.h"
 
+#include <unordered_map>
+#include <utility>
+
 #include "engine/base/check.h"
+#include "ndarray/detail/array_impl.h"
 #include "operators/indexing.h"
+#include "operators/parameter.h"
 
 namespace mx::detail {
 
@@ -27,11 +32,20 @@ void check_values(const char* op, const std::string& key, const std::vector<NDAr
            "\", got ", values[0].dtype());
 }
 
+void check_not_recorded(const char* op, const std::string& key, const NDArray& out) {
+  MX_CHECK(!out.requires_grad() || trains(out), InvalidState, "[", op,
+           "] expected an array that no recorded operation has ", "computed to take the value of key \"", key,
+           "\", because stores are not recorded, got one of shape ", out.shape(),
+           "; give its detach(), or sum with nn::all_reduce(), which is recorded");
+}
+
 void check_outs(const char* op, const std::string& key, const std::vector<NDArray>& outs,
                 const Shape& shape) {
-  for (size_t i = 0; i < outs.size(); ++i)
+  for (size_t i = 0; i < outs.size(); ++i) {
     MX_CHECK(outs[i].shape() == shape, InvalidArgument, "[", op, "] expected arrays of the shape ", shape,
              " of key \"", key, "\", got array ", i, " of shape ", outs[i].shape());
+    check_not_recorded(op, key, outs[i]);
+  }
 }
 
 void check_rows(const std::string& key, const NDArray& rows, const Shape& shape) {
@@ -49,6 +63,36 @@ void check_lengths(const char* op, size_t keys, size_t values, const char* what)
            " keys, got ", values);
 }
 
+namespace {
+
+bool share_elements(const NDArray& a, const NDArray& b) {
+  const ByteRange x = byte_range(a.impl()), y = byte_range(b.impl());
+  return a.shares_memory(b) && x.first < y.last && y.first < x.last;
+}
+
+}  // namespace
+
+void check_aliases(const char* op, const std::vector<KVKey>& keys, const std::vector<KVStore::Values>& values,
+                   const std::vector<KVStore::Values>& outs) {
+  if (keys.size() < 2) return;
+  std::unordered_multimap<const void*, std::pair<size_t, const NDArray*>> of_storage;
+  for (size_t i = 0; i < values.size(); ++i)
+    for (const NDArray& value : values[i].list())
+      of_storage.emplace(value.impl().storage.get(), std::pair(i, &value));
+  for (size_t i = 0; i < outs.size(); ++i) {
+    for (const NDArray& out : outs[i].list()) {
+      const auto [begin, end] = of_storage.equal_range(out.impl().storage.get());
+      for (auto it = begin; it != end; ++it) {
+        const auto& [k, value] = it->second;
+        MX_CHECK(
+            k == i || !share_elements(out, *value), InvalidArgument, "[", op,
+            "] expected arrays to fill that share no memory with the values of other keys, got one of key \"",
+            keys[i].name(), "\" that does with a value of key \"", keys[k].name(), '"');
+      }
+    }
+  }
+}
+
 void check_pushpull(const std::vector<KVKey>& keys, const std::vector<KVStore::Values>& values,
                     const std::vector<KVStore::Values>& outs, const KVOptions& options,
                     const ShapeOfKey& shape_of) {
@@ -60,6 +104,7 @@ void check_pushpull(const std::vector<KVKey>& keys, const std::vector<KVStore::V
     check_values("push", key, values[i].list(), shape, options.reduce);
     check_outs("pull", key, outs[i].list(), shape);
   }
+  check_aliases("pushpull", keys, values, outs);
 }
 
 void check_broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
@@ -74,8 +119,11 @@ void check_allreduce(const std::vector<KVKey>& keys, const std::vector<KVStore::
                      const std::vector<NDArray>& outs, const KVOptions& options) {
   check_lengths("allreduce", keys.size(), values.size(), "values");
   check_lengths("allreduce", keys.size(), outs.size(), "an array to fill");
-  for (size_t i = 0; i < keys.size(); ++i)
+  for (size_t i = 0; i < keys.size(); ++i) {
     check_values("allreduce", keys[i].name(), values[i].list(), outs[i].shape(), options.reduce);
+    check_not_recorded("allreduce", keys[i].name(), outs[i]);
+  }
+  check_aliases("allreduce", keys, values, {outs.begin(), outs.end()});
 }
 
 }  // namespace mx::detail

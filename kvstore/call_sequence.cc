@@ -4,6 +4,7 @@
 #include <future>
 #include <utility>
 
+#include "comm/deadline.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/skip_cause.h"
@@ -141,9 +142,13 @@ std::optional<CallChoice> CallSequence::waiting_calls(int64_t& timeout_ms) const
   for (const auto& [number, waiting] : ready_)
     if (number < end) calls.emplace_back(-waiting.priority, number);
   if (calls.empty()) return std::nullopt;
-  // The first of them would be in flight in the order of the program.
-  const std::vector<comm::Request>& requests = ready_.begin()->second.next.requests;
-  timeout_ms = requests.empty() ? 0 : requests.front().options.timeout_ms;
+  // If this rank's first call in the order of the program is ready, it would be in flight there, and its
+  // limit counts. If not, this rank would only wait for its own value, which has no limit.
+  const auto& [first, waiting] = *ready_.begin();
+  const std::vector<comm::Request>& requests = waiting.next.requests;
+  timeout_ms = first != next_     ? comm::kLongestTimeoutMs
+               : requests.empty() ? 0
+                                  : requests.front().options.timeout_ms;
   std::sort(calls.begin(), calls.end());
   CallChoice own;
   for (const auto& call : calls) own.add(static_cast<size_t>(call.second - next_));

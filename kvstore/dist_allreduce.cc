@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "comm/deadline.h"
 #include "engine/base/check.h"
 #include "kvstore/call_check.h"
 #include "kvstore/collective_op.h"
@@ -51,19 +52,18 @@ std::string name_of(const std::vector<std::string>& keys, MessageRange range) {
   return concat(keys[range.begin], " to ", keys[range.end - 1], " (", range.end - range.begin, " keys)");
 }
 
-/// Describes what follows from the options and the lists of a call, and must be the same on all ranks: of how
-/// many values of each rank a mean is taken. Empty for sums.
-std::string means_of(const std::vector<KVStore::Values>& values, MessageRange range,
-                     const KVOptions& options) {
+/// Describes what the values of a message are divided by, which must be the same on all ranks: of how many
+/// values of each rank a mean is taken, and for how many keys in a row. Empty for sums.
+std::string describe_divisors(const std::vector<KVStore::Values>& values, MessageRange range,
+                              const KVOptions& options) {
   if (options.reduce != KVReduce::mean) return {};
-  std::string text;
-  for (size_t i = range.begin; i < range.end; ++i) {
-    const std::string count = std::to_string(values[i].list().size());
-    if (i == range.begin) {
-      text = ", mean of " + count;
-    } else if (values[i].list().size() != values[i - 1].list().size()) {
-      text += ", " + count;
-    }
+  std::string text = ", mean of ";
+  for (size_t i = range.begin, next = i; i < range.end; i = next) {
+    const size_t count = values[i].list().size();
+    while (next < range.end && values[next].list().size() == count) ++next;
+    const bool all = next - i == range.end - range.begin;
+    text += concat(i == range.begin ? "" : ", ", count,
+                   all ? "" : concat(" for ", next - i, next - i == 1 ? " key" : " keys"));
   }
   return text + " of each rank";
 }
@@ -112,9 +112,10 @@ Context DistAllreduce::place_of(const NDArray& value) const {
 }
 
 comm::CallOptions DistAllreduce::call_options(const std::string& what, const KVOptions& options) const {
-  return {.timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : options_.timeout_ms,
-          .order = options_.any_order ? comm::Order::any : comm::Order::rank,
-          .what = what};
+  return {
+      .timeout_ms = comm::limited_timeout(options.timeout_ms > 0 ? options.timeout_ms : options_.timeout_ms),
+      .order = options_.any_order ? comm::Order::any : comm::Order::rank,
+      .what = what};
 }
 
 void DistAllreduce::compare_new_keys(const char* op, const std::vector<std::string>& keys,
@@ -181,7 +182,7 @@ std::vector<NDArray> DistAllreduce::sum_over_ranks(Exchange& exchange) {
   std::vector<NDArray> sums(exchange.keys.size());
   for (const MessageRange range : messages_of(exchange.values, options_.fuse_bytes)) {
     const std::string what =
-        name_of(exchange.keys, range) + means_of(exchange.lists, range, exchange.options);
+        name_of(exchange.keys, range) + describe_divisors(exchange.lists, range, exchange.options);
     const DType type = exchange.values[range.begin].dtype();
     if (range.end == range.begin + 1) {
       const NDArray& value = exchange.values[range.begin];
@@ -311,6 +312,8 @@ void DistAllreduce::broadcast_all(const char* op, const std::vector<std::string>
 void DistAllreduce::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                          const KVOptions& options) {
   check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
+  for (size_t i = 0; i < keys.size(); ++i)
+    check_not_recorded("broadcast_from_first", keys[i].name(), values[i]);
   const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   broadcast_all("broadcast_from_first", names_of(keys), values, options);

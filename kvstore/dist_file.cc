@@ -105,7 +105,12 @@ void DistAllreduce::on_first(const std::string& what, const std::function<void()
   std::string packed = pack_error(error);
   // Rank 0 may take long to write or to read a file. If it is lost meanwhile, the others learn of it.
   constexpr int64_t kPatience = 60;
-  share_bytes(what, packed, kPatience);
+  try {
+    share_bytes(what, packed, kPatience);
+  } catch (...) {
+    if (error) std::rethrow_exception(error);  // what happened here first, with its own type
+    throw;
+  }
   if (error) std::rethrow_exception(error);
   if (!packed.empty()) throw_packed(packed);
 }
@@ -155,7 +160,9 @@ void DistAllreduce::barrier(int64_t timeout_ms) {
   std::exception_ptr error;
   bool ended = true;
   try {
-    ended = current_engine().wait_all(options.timeout_ms);
+    // A pending call has the same limit, and a moment beyond it in which it names the processes that did not
+    // come.
+    ended = current_engine().wait_all(options.timeout_ms + kNamingMs);
   } catch (...) {
     error = std::current_exception();  // the others still wait for this rank
   }
@@ -169,7 +176,12 @@ void DistAllreduce::barrier(int64_t timeout_ms) {
   }
   options.timeout_ms = std::max<int64_t>(deadline.left_ms(), 1);
   comm::Request request{.collective = comm::Collective::barrier, .options = options, .done = {}};
-  sequence_->run("barrier", {.requests = {std::move(request)}});
+  try {
+    sequence_->run("barrier", {.requests = {std::move(request)}});
+  } catch (...) {
+    if (error) std::rethrow_exception(error);  // what happened here first
+    throw;
+  }
   if (error) std::rethrow_exception(error);
 }
 

@@ -166,6 +166,7 @@ void DistServerStore::run(const KeyPtr& key, const char* name, Access access, in
         const Done done = [key, end, access](std::exception_ptr error) {
           if (error != nullptr) {
             key->failed.store(true);
+            if (access.told_by_barrier) key->core->note_unreported(error);
             end->fail(std::move(error));
           } else {
             end->done();
@@ -238,6 +239,7 @@ void DistServerStore::exchange(const KeyPtr& key, kv::Kind kind, const char* nam
   if (value.defined()) {
     access.reads = {value};
     access.sends = true;
+    access.told_by_barrier = kind == kv::Kind::set_value;
   }
   NDArray result;
   if (!outs.empty()) {
@@ -342,6 +344,8 @@ void DistServerStore::allreduce(const std::vector<KVKey>& keys, const std::vecto
 void DistServerStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                            const KVOptions& options) {
   check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
+  for (size_t i = 0; i < keys.size(); ++i)
+    check_not_recorded("broadcast_from_first", keys[i].name(), values[i]);
   const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -416,7 +420,9 @@ void DistServerStore::push_control(const Control& control, const NDArray* token,
         auto end = std::make_shared<Completion>(std::move(completion));
         const size_t servers = control.all_servers ? core->control_sequence.size() : 1;
         const bool sets = control.kind == kv::Kind::set_optimizer || control.kind == kv::Kind::set_option;
-        const Done each = kv::after_all(servers, [core, sets, end, result](std::exception_ptr error) {
+        const bool tells = control.kind == kv::Kind::barrier;
+        const Done each = kv::after_all(servers, [core, sets, tells, end, result](std::exception_ptr error) {
+          if (tells && error == nullptr) error = core->take_unreported();
           if (sets && error != nullptr && core->refused == nullptr) core->refused = error;
           if (core->refused != nullptr) {
             if (result != nullptr) *result = core->refused;
@@ -463,7 +469,6 @@ void DistServerStore::run_control(const Control& control) {
   }
   // The call has a limit of its own once it runs, and a moment beyond it in which the late workers are named.
   // Before that it waits for earlier operations.
-  constexpr int64_t kNamingMs = 2000;
   const int64_t limit_ms = core_->timeout_ms(control.timeout_ms);
   bool ended = true;
   try {

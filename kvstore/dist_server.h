@@ -86,6 +86,7 @@ class DistServerStore final : public KVStore {
     std::vector<NDArray> reads{}, fills{};  ///< `fills` are overwritten
     bool heals = false;                     ///< runs even if the key is poisoned
     bool sends = false;                     ///< other workers wait for what is read
+    bool told_by_barrier = false;           ///< the next barrier has its error, because no array has it
   };
   class OwedValue;
   class OwedBarrier;

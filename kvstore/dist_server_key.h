@@ -9,8 +9,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "comm/deadline.h"
 #include "engine/base/check.h"
 #include "kvstore/dist_server.h"
 #include "kvstore/server/server_group.h"
@@ -49,13 +51,25 @@ struct DistServerStore::Core {
   /// The error of the first optimiser or option that the servers have refused. Used by controls. From then on
   /// a push could replace a value by a gradient, so all later calls of the store end with this error.
   std::exception_ptr refused;
+  /// The first error of an operation that fills no array, so nothing that the program waits for has it. The
+  /// next barrier reports it.
+  void note_unreported(const std::exception_ptr& error) {
+    const std::lock_guard lock(unreported_mutex);
+    if (unreported == nullptr) unreported = error;
+  }
+  std::exception_ptr take_unreported() {
+    const std::lock_guard lock(unreported_mutex);
+    return std::exchange(unreported, nullptr);
+  }
+  std::mutex unreported_mutex;
+  std::exception_ptr unreported;  // guarded by unreported_mutex
 
   int rank() const { return servers->options().identity.rank; }
   int workers() const { return servers->options().workers; }
   int64_t timeout_ms(int64_t of_call) const {
-    return of_call > 0              ? of_call
-           : options.timeout_ms > 0 ? options.timeout_ms
-                                    : servers->options().timeout_ms;
+    return comm::limited_timeout(of_call > 0              ? of_call
+                                 : options.timeout_ms > 0 ? options.timeout_ms
+                                                          : servers->options().timeout_ms);
   }
 };
 

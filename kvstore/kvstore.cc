@@ -131,6 +131,7 @@ void KVStore::pushpull(const std::vector<KVKey>& keys, const std::vector<Values>
                        const std::vector<Values>& outs, const KVOptions& options) {
   detail::check_lengths("pushpull", keys.size(), values.size(), "values");
   detail::check_lengths("pushpull", keys.size(), outs.size(), "arrays to fill");
+  detail::check_aliases("pushpull", keys, values, outs);
   for (size_t i = 0; i < keys.size(); ++i) {
     push(keys[i], values[i], options);
     pull(keys[i], outs[i], options);
@@ -174,6 +175,8 @@ void KVStore::allreduce(const std::vector<KVKey>& keys, const std::vector<Values
 void KVStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                    const KVOptions&) {
   detail::check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
+  for (size_t i = 0; i < keys.size(); ++i)
+    detail::check_not_recorded("broadcast_from_first", keys[i].name(), values[i]);
   check_alone(*this, "broadcast_from_first");
 }
 

@@ -53,6 +53,7 @@
 #include "ndarray/attrs.h"
 #include "ndarray/ndarray.h"
 #include "ndarray/save.h"
+#include "operators/parameter.h"
 
 namespace mx {
 
@@ -69,7 +70,7 @@ struct KVOptions {
   /// Ready operations of higher priority run first; clamped to -32768..32767. KVOrder::priority says what it
   /// does between processes; there, that of process 0 counts.
   IntArg priority = 0;
-  int64_t timeout_ms = 0;  ///< of communication between processes; 0: that of the store
+  int64_t timeout_ms = 0;  ///< of communication between processes, 10 days at most; 0: that of the store
   KVReduce reduce = KVReduce::sum;
   bool accumulate_f32 = true;  ///< false: f16 and bf16 are added in their own type
   std::source_location where = std::source_location::current();  ///< the line that errors name
@@ -77,7 +78,7 @@ struct KVOptions {
 
 /// Options of a store; those that do not concern its type are ignored.
 struct KVStoreOptions {
-  int64_t timeout_ms = 0;  ///< of each call between processes; 0: that of the job
+  int64_t timeout_ms = 0;  ///< of each call between processes, 10 days at most; 0: that of the job
   /// Small keys are combined into messages of up to this size; stores with servers ignore it.
   int64_t fuse_bytes = 4 << 20;
   int64_t cut_bytes = 4 << 20;  ///< larger keys are cut to pieces of this size
@@ -124,6 +125,7 @@ class KVStore {
   class Values {
    public:
     Values(const NDArray& value) : list_{value} {}
+    Values(const Parameter& value) : list_{value.array()} {}
     Values(const std::vector<NDArray>& values) : list_(values) {}
     Values(std::initializer_list<NDArray> values) : list_(values) {}
     const std::vector<NDArray>& list() const { return list_; }
@@ -147,7 +149,9 @@ class KVStore {
   /// Adds the values. Replaces the stored array by the sum; if there is an updater or an optimiser, that
   /// changes the stored array instead.
   virtual void push(const KVKey& key, const Values& values, const KVOptions& options = {}) = 0;
-  /// Copies the stored array into each of `outs`, converting types.
+  /// Copies the stored array into each of `outs`, converting types. No call of a store is recorded: gradients
+  /// do not go through it. Arrays to fill must not be results of recorded operations (InvalidState);
+  /// parameters may be.
   virtual void pull(const KVKey& key, const Values& outs, const KVOptions& options = {}) = 0;
   /// Copies the rows `rows`, integers (n,), of the stored array to the same rows of each of `outs`, which
   /// have its shape; their other rows stay. For tables of which a batch needs few rows, as MXNet's function.
@@ -157,8 +161,8 @@ class KVStore {
   virtual void row_sparse_pull(const KVKey& key, const NDArray& rows, const Values& outs,
                                const KVOptions& options = {});
   /// Like push() with `values[i]` and pull() with `outs[i]` for each key, in the order of the list. A store
-  /// may combine the keys to larger messages, so an array of `outs` must not be a value of another key.
-  /// Throws InvalidArgument if the lists differ in length.
+  /// may combine the keys to larger messages, so an array of `outs` must not share memory with a value of
+  /// another key. Throws InvalidArgument if one does, and if the lists differ in length.
   virtual void pushpull(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                         const std::vector<Values>& outs, const KVOptions& options = {});
   void pushpull(const KVKey& key, const Values& values, const Values& outs, const KVOptions& options = {});
@@ -167,8 +171,9 @@ class KVStore {
                          const std::vector<Values>& outs, const KVOptions& options = {});
   void broadcast(const KVKey& key, const NDArray& value, const Values& outs, const KVOptions& options = {});
   /// Sums over all processes (and each list) into `outs`; stores nothing, and needs no init(). The keys name
-  /// the values in errors and pair them between the processes. The building block of nn::Trainer. The default
-  /// adds up the lists; it throws InvalidState in a store of several processes.
+  /// the values in errors and pair them between the processes. outs[i] may be one of values[i], but must not
+  /// share memory with a value of another key: throws InvalidArgument if it does. The building block of
+  /// nn::Trainer. The default adds up the lists; it throws InvalidState in a store of several processes.
   virtual void allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                          const std::vector<NDArray>& outs, const KVOptions& options = {});
   /// Copies the values of process 0 into those of all others, in place; stores nothing. The default does

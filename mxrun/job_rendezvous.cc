@@ -3,6 +3,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,6 +16,7 @@
 #include "comm/rendezvous/departures.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
+#include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "mxrun/report.h"
 
@@ -61,6 +64,11 @@ struct JobRendezvous::State {
     close(event);
   }
 
+  static int new_event() {
+    const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    MX_CHECK(event >= 0, CommunicationError, "[mxrun] the eventfd of the rendezvous: ", std::strerror(errno));
+    return event;
+  }
   static comm::Role role_of(const std::string& name) {
     return name == "server" ? comm::Role::server : comm::Role::worker;
   }
@@ -86,7 +94,7 @@ struct JobRendezvous::State {
     watches.clear();
   }
 
-  const int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const int event = new_event();
   std::mutex mutex;
   std::vector<LostRank> found;       // guarded by mutex
   std::vector<FailsBecause> causes;  // guarded by mutex

@@ -189,7 +189,10 @@ int start(Options options) {
   }
   job.tls = make_tls(options);
   if (selection.launcher != "local") {
-    if (options.check) return check_nodes(options, selection, job.nodes, program_on_nodes());
+    if (options.check) {
+      check_listen_address(job);
+      return check_nodes(options, selection, job.nodes, program_on_nodes());
+    }
     job.secret = options.secret_file.empty() ? new_secret() : secret_from_file(options.secret_file);
     job.options = std::move(options);
     return run_job(std::move(job), *make_launcher(selection));

@@ -189,7 +189,11 @@ Spawned spawn(const SpawnRequest& request) {
   if (request.secret_fd >= 0) {
     secret.emplace();
     // A secret is much shorter than a pipe's buffer, so the write does not block.
-    if (write((*secret)[1], request.secret.data(), request.secret.size()) < 0) result.problem = "no secret";
+    if (write((*secret)[1], request.secret.data(), request.secret.size()) < 0) {
+      result.exit_code = kExitCannotExecute;
+      result.problem = "its secret cannot be written to a pipe: " + std::string(std::strerror(errno));
+      return result;
+    }
     secret->close_end(1);
   }
   const std::vector<char*> argv = pointers(request.argv), environment = pointers(request.environment);

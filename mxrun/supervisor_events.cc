@@ -309,8 +309,10 @@ void Supervisor::check_times() {
 std::string Supervisor::status() const {
   nlohmann::json processes = nlohmann::json::array();
   for (const ProcessRecord& process : processes_) {
+    const bool lost = nodes_[static_cast<size_t>(process.node)].gone && !process.ended;  // with its agent
     const bool started = process.running || process.ended;
-    const char* state = !started            ? "starting"
+    const char* state = lost                ? "lost"
+                        : !started          ? "starting"
                         : process.running   ? "running"
                         : process.code == 0 ? "ended"
                                             : "failed";

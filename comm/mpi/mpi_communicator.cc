@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "comm/check_rank.h"
 #include "comm/mpi/mpi_group.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -80,8 +81,7 @@ int MpiCommunicator::rank() const { return group_->rank(); }
 int MpiCommunicator::size() const { return group_->size(); }
 
 std::string MpiCommunicator::host(int rank) const {
-  MX_CHECK(rank >= 0 && rank < size(), InvalidArgument, "[host] expected a rank among 0..", size() - 1,
-           ", got ", rank);
+  check_rank("host", rank, size());
   return group_->hosts()[static_cast<size_t>(rank)];
 }
 

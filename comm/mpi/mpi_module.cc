@@ -13,24 +13,35 @@
 namespace mx::comm {
 namespace {
 
+/// Throws InvalidState if MPI sees other processes than the environment says.
+void check_place(const Place& place, int rank, int size) {
+  MX_CHECK(place.started_by != "mxrun" || size == place.size, InvalidState,
+           "[mpi] expected MPI to have started the ", place.size, " processes, got processes that mxrun has ",
+           "started, which MPI takes for groups of ", size, "; start them with mpirun -n ", place.size,
+           ", or use the transports shm, tcp or shm+tcp");
+  MX_CHECK(size == place.size && rank == place.rank, InvalidState, "[mpi] expected rank ", place.rank, " of ",
+           place.size, " as in the environment of ", place.started_by, ", got rank ", rank, " of ", size,
+           " from MPI; was the program started by another MPI than the one it was built with?");
+}
+
 class MpiModule final : public Module {
  public:
   int interface_version() const override { return kModuleInterface; }
 
   std::shared_ptr<Communicator> make(const ModuleRequest& request) override {
     auto group = std::make_shared<MpiCommunicator>(request.timeout_ms);
-    MX_CHECK(group->size() == request.place.size && group->rank() == request.place.rank, InvalidState,
-             "[mpi] expected rank ", request.place.rank, " of ", request.place.size,
-             " as in the environment of ", request.place.started_by, ", got rank ", group->rank(), " of ",
-             group->size(),
-             " from MPI; was the program started by another MPI than the one it was built with?");
+    check_place(request.place, group->rank(), group->size());
     return group;
   }
 
   std::string share_from_first(const Place& place, const std::string& value) override {
     const auto result = std::make_shared<std::string>(value);  // the job goes on after its deadline
     MpiThread::get().run(
-        [result] {
+        [result, place] {
+          int rank = 0, size = 0;
+          MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+          MPI_Comm_size(MPI_COMM_WORLD, &size);
+          check_place(place, rank, size);
           uint64_t bytes = result->size();
           check_mpi(MPI_Bcast(&bytes, sizeof bytes, MPI_BYTE, 0, MPI_COMM_WORLD), "MPI_Bcast");
           result->resize(bytes);
@@ -41,7 +52,9 @@ class MpiModule final : public Module {
     return *result;
   }
 
-  void finish() noexcept override { MpiThread::get().finalise(); }
+  void finish() noexcept override {
+    if (MpiThread* const thread = MpiThread::if_used()) thread->finalise();
+  }
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -21,6 +22,8 @@ namespace {
 constexpr int64_t kEndsWithinMs = 1000;
 // How long a job that looks at its deadline may take to find out which processes have not come.
 constexpr std::chrono::milliseconds kLooksWithin{1500};
+
+std::atomic<MpiThread*> used_thread{nullptr};
 
 }  // namespace
 
@@ -51,9 +54,14 @@ MpiThread& MpiThread::get() {
   static std::once_flag once;
   MX_CHECK(thread.process_.is_here(), InvalidState,
            "[mpi] expected the process that uses MPI, got a child that it forked");
-  std::call_once(once, [] { thread.run([] { thread.initialise(); }, 120000, "MPI_Init_thread"); });
+  std::call_once(once, [] {
+    thread.run([] { thread.initialise(); }, 120000, "MPI_Init_thread");
+    used_thread.store(&thread);
+  });
   return thread;
 }
+
+MpiThread* MpiThread::if_used() { return used_thread.load(); }
 
 MpiThread::MpiThread() {
   start_thread("MPI", [this] { serve(); }).detach();

@@ -45,6 +45,8 @@ class MpiThread {
   /// Returns the thread of the process. The first call starts it and initialises MPI, unless the program has
   /// done so. Throws CommunicationError if that fails.
   static MpiThread& get();
+  /// Returns the thread if get() has succeeded, else null.
+  static MpiThread* if_used();
 
   void add(Job job);
   /// Runs the jobs that are queued, finalises MPI if this thread initialised it, and ends the thread. Waits

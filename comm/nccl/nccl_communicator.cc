@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "comm/fold.h"
@@ -297,10 +298,14 @@ void NcclCommunicator::abandon(NcclHandles& handles) {
   const ncclComm_t comm = std::exchange(handles.comm, nullptr);
   if (comm == nullptr) return;
   const auto aborted = std::make_shared<std::promise<void>>();
-  std::thread([comm, aborted] {
-    ncclCommAbort(comm);
-    aborted->set_value();
-  }).detach();
+  try {
+    std::thread([comm, aborted] {
+      ncclCommAbort(comm);
+      aborted->set_value();
+    }).detach();
+  } catch (const std::system_error&) {
+    return;  // no more threads: the communicator stays behind
+  }
   const Deadline deadline = Deadline::after_ms(kAbortMs);
   (void)aborted->get_future().wait_for(std::chrono::milliseconds(kAbortMs));
   while (handles.stream != nullptr && cudaStreamQuery(handles.stream) == cudaErrorNotReady &&

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "comm/call_comparison.h"
+#include "comm/check_rank.h"
 #include "comm/module.h"
 #include "comm/nccl/nccl_members.h"
 #include "comm/parts.h"
@@ -44,7 +45,10 @@ class NcclCommunicator final : public QueuedCommunicator {
   const std::string& type() const override;
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  std::string host(int rank) const override { return hosts_.at(static_cast<size_t>(rank)); }
+  std::string host(int rank) const override {
+    check_rank("host", rank, size_);
+    return hosts_[static_cast<size_t>(rank)];
+  }
   int64_t default_timeout_ms() const override { return timeout_ms_; }
   Context device() const override { return gpu(device_id()); }
 

@@ -203,10 +203,8 @@ void RendezvousClient::farewell() noexcept {
   try {
     state_->ask({FrameKind::farewell, 0, 0, {}, {}}, Deadline::after_ms(kLastWordsMs));
   } catch (const std::exception&) {
-    // The connection is lost: there is nobody to part from.
+    // The connection is lost: nobody is left to part from.
   }
-  const std::lock_guard lock(state_->mutex);
-  state_->parted = true;
 }
 
 std::exception_ptr RendezvousClient::failure() const {
@@ -219,6 +217,8 @@ RendezvousClient::State::Request RendezvousClient::State::begin(Frame frame) {
   if (failure) std::rethrow_exception(failure);
   MX_CHECK(!parted, InvalidState, "[rendezvous] expected no request after the farewell, got '",
            to_string(frame.kind), "'");
+  // From here on the server may close the connection at any time, which is no failure then.
+  if (frame.kind == FrameKind::farewell) parted = true;
   frame.request = ++last_request;
   queue(frame);
   return requests.emplace(frame.request, std::nullopt).first;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <thread>
 
+#include "comm/check_rank.h"
 #include "comm/host_name.h"
 #include "comm/queued_communicator.h"
 #include "comm/shm/bootstrap.h"
@@ -54,8 +55,7 @@ class ShmCommunicator final : public QueuedCommunicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string host(int rank) const override {
-    MX_CHECK(rank >= 0 && rank < size_, InvalidArgument, "[host] expected a rank among 0..", size_ - 1,
-             ", got ", rank);
+    check_rank("host", rank, size_);
     return group_.host(rank);
   }
   int64_t default_timeout_ms() const override { return timeout_ms_; }

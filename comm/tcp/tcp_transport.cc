@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "comm/check_rank.h"
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
 
@@ -81,8 +82,7 @@ std::string TcpTransport::machine(int rank) const {
 }
 
 std::string TcpTransport::host(int rank) const {
-  MX_CHECK(rank >= 0 && rank < size(), InvalidArgument, "[host] expected a rank among 0..", size() - 1,
-           ", got ", rank);
+  check_rank("host", rank, size());
   return peers_[static_cast<size_t>(rank)].host;
 }
 

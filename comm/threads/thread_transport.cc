@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/check_rank.h"
 #include "comm/host_name.h"
 #include "comm/ring.h"
 #include "engine/base/check.h"
@@ -113,7 +114,10 @@ class ThreadTransport final : public Transport {
   }
   int rank() const override { return rank_; }
   int size() const override { return hub_->size; }
-  std::string host(int rank) const override { return hub_->hosts[static_cast<size_t>(rank)]; }
+  std::string host(int rank) const override {
+    check_rank("host", rank, size());
+    return hub_->hosts[static_cast<size_t>(rank)];
+  }
 
   void post_send(int peer, const void* data, size_t bytes) override {
     if (withdrawn_) return;

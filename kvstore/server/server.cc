@@ -84,6 +84,7 @@ struct Server::State {
   std::shared_ptr<BytePool> pool = std::make_shared<BytePool>(kPooledBytes);
   std::map<uint16_t, std::unique_ptr<Machine>> machines;
   std::list<Stranger> strangers;
+  comm::Deadline accept_again = comm::Deadline::after_ms(0);  // after it has run out of descriptors
   std::map<ConnectionId, Connection> connections;
   ConnectionId next_id = 1;
   std::set<int32_t> departed;
@@ -128,8 +129,10 @@ bool Server::State::run() {
 }
 
 void Server::State::poll_once() {
-  std::vector<pollfd> entries{{wake.fd(), POLLIN, 0}, {listener.socket.get(), POLLIN, 0}};
-  int64_t wait_ms = -1;
+  const int64_t pause_ms = accept_again.left_ms();
+  std::vector<pollfd> entries{{wake.fd(), POLLIN, 0},
+                              {listener.socket.get(), static_cast<short>(pause_ms == 0 ? POLLIN : 0), 0}};
+  int64_t wait_ms = pause_ms == 0 ? -1 : pause_ms;
   for (const Stranger& stranger : strangers) {
     const short events = stranger.stream.events(stranger.unsent.empty() ? POLLIN : POLLOUT);
     entries.push_back({stranger.stream.fd(), events, 0});
@@ -178,7 +181,16 @@ void Server::State::take_reports() {
 void Server::State::accept_strangers() {
   for (;;) {
     comm::Fd socket(::accept4(listener.socket.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) return;
+    if (!socket) {
+      // Without descriptors the connection stays, so the loop would spin: the oldest stranger leaves, or else
+      // the thread looks at the listener again a little later.
+      if (!comm::out_of_descriptors(errno)) return;
+      if (strangers.empty())
+        accept_again = comm::Deadline::after_ms(comm::kAcceptAgainMs);
+      else
+        strangers.pop_front();
+      return;
+    }
     comm::prepare_socket(socket.get());
     if (strangers.size() >= options.max_handshakes) strangers.pop_front();
     Stranger& stranger = strangers.emplace_back(

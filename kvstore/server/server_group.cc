@@ -111,6 +111,7 @@ struct ServerGroup::State {
   const pid_t process = ::getpid();
   std::once_flag left;
   std::thread thread;
+  std::atomic<std::thread::id> thread_id{};  // as the thread itself has said; any thread may read it
 };
 
 ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_shared<State>()) {
@@ -120,6 +121,7 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_shared<S
   state_->connect(comm::Deadline::after_ms(state_->options.timeout_ms));
   state_->thread = start_thread("kvstore", [state = state_] {
     prefer_quick_wakeup();
+    state->thread_id = std::this_thread::get_id();
     state->run();
   });
   if (state_->options.rendezvous == nullptr) return;
@@ -157,7 +159,7 @@ void ServerGroup::leave() noexcept {
     state_->wake.signal();
     // If the last call of a store ends after its owner has gone, its `done` destroys the group on the group's
     // own thread. The thread then says farewell when `done` has returned.
-    if (std::this_thread::get_id() == state_->thread.get_id()) {
+    if (std::this_thread::get_id() == state_->thread_id.load()) {
       state_->thread.detach();
     } else {
       state_->thread.join();
@@ -185,7 +187,7 @@ void ServerGroup::start(int server, Call call) {
     if (failure == nullptr) state_->peers[static_cast<size_t>(server)].fresh.push_back(std::move(call));
   }
   if (failure != nullptr) return call.done(Bytes(), failure);
-  if (std::this_thread::get_id() != state_->thread.get_id()) state_->wake.signal();
+  if (std::this_thread::get_id() != state_->thread_id.load()) state_->wake.signal();
 }
 
 void ServerGroup::fail(std::exception_ptr reason) {

@@ -111,7 +111,7 @@ Section devices() {
   return section;
 }
 
-/// Where a shared library is found. Looks where operators/cuda/cublaslt.cc does.
+/// Where a shared library is found. Looks where CudaLibrary (operators/cuda/cuda_library.h) does.
 std::string place_of(const std::string& file) {
   const char* const folder = std::getenv("MX_CUDA_LIBRARIES");
   std::string problem;

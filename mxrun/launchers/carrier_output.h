@@ -30,8 +30,8 @@ class CarrierOutput {
   /// Takes the pipes of one carrier, which must be non-blocking. Only before start().
   void add(int out_fd, int err_fd);
   void start();
-  /// Returns whether there may be more to print: a pipe has been closed by all writers, or silent for some
-  /// time, and what was read has been printed. Precondition: the carriers have ended.
+  /// Returns whether there may be more to print. There is none if what was read has been printed, and each
+  /// pipe has been closed by all writers or silent for some time. Precondition: the carriers have ended.
   bool pending() const { return pending_; }
 
  private:

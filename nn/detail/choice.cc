@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -66,8 +67,12 @@ Choice choice_of(const Parameters& replica, const optim::Optimizer* optimizer) {
     for (const auto& [name, value] : optimizer->option_map(g))
       text += mx::detail::concat(", ", name, " = ", mx::to_string(value));
     const optim::Multipliers& factors = optimizer->multipliers(g);
-    for (const double number : {optimizer->learning_rate(g), factors.lr, factors.weight_decay})
-      text += ", " + mx::to_string(AttrValue(number));
+    const std::pair<const char*, double> numbers[] = {
+        {"learning rate now", optimizer->learning_rate(g)},
+        {"multiplier of the learning rate", factors.lr},
+        {"multiplier of the weight decay", factors.weight_decay}};
+    for (const auto& [name, number] : numbers)
+      text += mx::detail::concat(", ", name, " = ", mx::to_string(AttrValue(number)));
     choice.groups.push_back(std::move(text));
   }
   const std::vector<size_t> places = places_in(replica, *optimizer);

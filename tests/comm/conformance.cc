@@ -238,6 +238,7 @@ TEST_P(Conformance, KnowsItsRanks) {
       EXPECT_EQ(member.size(), ranks);
       EXPECT_FALSE(member.type().empty());
       EXPECT_FALSE(member.host(0).empty());
+      for (const int none : {-1, ranks, 100'000'000}) EXPECT_THROW(member.host(none), InvalidArgument);
       for (int of = 0; of < ranks; ++of)
         for (const char c : member.host(of) + "\n")
           hosts[static_cast<size_t>(r)].push_back(static_cast<unsigned char>(c));

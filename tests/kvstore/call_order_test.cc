@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/deadline.h"
 #include "engine/base/error.h"
 #include "kvstore/call_choice.h"
 #include "kvstore/call_sequence.h"
@@ -115,6 +116,24 @@ TEST_F(CallOrderTest, ACallThatIsNotReadyIsOvertakenByAnyOther) {
   EXPECT_EQ(finish(), (Names{"third"}));
   start(std::move(first), "first");
   EXPECT_EQ(finish(), (Names{"first"}));
+}
+
+// A rank whose first call is not ready waits for its own value. Only a rank whose first call is ready has a
+// limit.
+TEST_F(CallOrderTest, AChoiceHasTheLimitOfTheFirstCallIfThatIsReady) {
+  const auto start_with_limit = [&](CallSequence::Ticket ticket) {
+    CallSequence::Call call{.done = [](const std::exception_ptr&) {}};
+    call.requests.push_back({.count = 1, .options = {.timeout_ms = 1000}, .done = {}});
+    ticket.start(std::move(call));
+  };
+  auto first = take("first", 0);
+  start_with_limit(take("second", 0));
+  ASSERT_EQ(in_flight(), "choice");
+  EXPECT_EQ(group_->kept[0].options.timeout_ms, comm::kLongestTimeoutMs);
+  finish();
+  start_with_limit(std::move(first));
+  ASSERT_EQ(in_flight(), "choice");
+  EXPECT_EQ(group_->kept[0].options.timeout_ms, 1000);
 }
 
 TEST_F(CallOrderTest, AFenceIsPassedInNeitherDirection) {

@@ -84,6 +84,43 @@ TEST(DistStoreErrors, AnAllocationOfOneRankIsComparedWithTheCallOfAnother) {
     named += contains(message, "10 x f32 on rank 0; 11 x f32 on rank 1");
   });
   EXPECT_EQ(4, named.load());
+  // Keys that share a message: 2, 2 and 3 values, and 2, 3 and 3.
+  on_ranks(2, [&](KVStore& kv) {
+    std::vector<NDArray> outs{zeros({2}), zeros({2}), zeros({2})};
+    const auto values = [](size_t count) { return KVStore::Values(std::vector<NDArray>(count, ones({2}))); };
+    kv.allreduce({"a", "b", "c"}, {values(2), values(kv.rank() == 0 ? 2 : 3), values(3)}, outs,
+                 {.reduce = KVReduce::mean});
+    const std::string message = error_of<ProtocolError>([&] { outs[1].wait(); });
+    named += contains(message, "mean of 2 for 2 keys, 3 for 1 key ") &&
+             contains(message, "mean of 2 for 1 key, 3 for 2 keys");
+  });
+  EXPECT_EQ(6, named.load());
+}
+
+TEST(DistStoreErrors, ABarrierNamesTheRankThatAPendingCallWaitsFor) {
+  const auto errors = on_ranks(2,
+                               [&](KVStore& kv) {
+                                 NDArray a = zeros({2});
+                                 if (kv.rank() == 0) {
+                                   kv.allreduce({"w"}, {a}, {a});
+                                   kv.barrier();
+                                 } else {
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                                 }
+                               },
+                               {.timeout_ms = 300});
+  EXPECT_TRUE(contains(errors[0], "rank 1") && contains(errors[0], "'w'")) << errors[0];
+}
+
+TEST(DistStoreErrors, WhatHappensOnRank0IsItsOwnErrorEvenIfAnotherRankHasLeft) {
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    kv.init("w", ones({2}));
+    kv.barrier();
+    if (kv.rank() == 1) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    kv.save("/nonexistent/folder/file");
+  });
+  EXPECT_TRUE(contains(errors[0], "/nonexistent/folder")) << errors[0];
 }
 
 TEST(DistStoreErrors, AValueThatHasFailedEndsTheCallsOfAllRanks) {

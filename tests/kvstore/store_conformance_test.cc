@@ -318,6 +318,62 @@ TEST_P(StoreConformance, AMeanOfIntegersIsRefusedBeforeAnythingChanges) {
   }));
 }
 
+// Otherwise the result would depend on which keys share a message.
+TEST_P(StoreConformance, AnArrayToFillIsNoValueOfAnotherKey) {
+  expect_no_errors(on_ranks([&](KVStore& kv) {
+    NDArray x = ones({2}), y = ones({2}) * 10;
+    const NDArray both = zeros({4});
+    NDArray first = both.slice(0, Slice{0, 2}), second = both.slice(0, Slice{2, 4});
+    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                           kv.allreduce({"x", "y"}, {x, y}, {y, x});
+                         }),
+                         "\"y\""));
+    kv.allreduce({"x", "y"}, {first, second}, {first, second});  // parts of one array that do not overlap
+    kv.init("x", zeros({2}));
+    kv.init("y", zeros({2}));
+    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                           kv.pushpull({"x", "y"}, {{x}, {y}}, {{y}, {x}});
+                         }),
+                         "\"y\""));
+    EXPECT_EQ((std::vector<float>{0, 0, 0, 0}), both.to_vector<float>());
+  }));
+}
+
+// Without servers the message is compared; with servers only some ranks receive an array.
+TEST_P(StoreConformance, ABroadcastOfOtherShapesFailsTheNextBarrierOfAllRanks) {
+  if (ranks_ == 1) GTEST_SKIP() << "one rank has one shape";
+  std::atomic<int> named{0};
+  on_ranks([&](KVStore& kv) {
+    const NDArray value = zeros({kv.rank() == 1 ? 3 : 2}), token = zeros({1});
+    try {
+      kv.broadcast_from_first({"head"}, {value});
+      kv.push_barrier(token, {});
+      token.wait();
+      value.wait();
+    } catch (const ProtocolError& error) {
+      named += contains(error.what(), "head") && contains(error.what(), "(3") && contains(error.what(), "(2");
+    }
+  });
+  // With servers, a rank that has the shape of rank 0 receives its value.
+  EXPECT_GE(named.load(), 2);
+}
+
+TEST_P(StoreConformance, TheLongestTimeLimitIsNone) {
+  const std::string path = std::filesystem::temp_directory_path() / ("mx_limit_" + GetParam().name());
+  expect_no_errors(on_ranks(
+      [&](KVStore& kv) {
+        NDArray a = ones({2});
+        kv.init("k", a);
+        kv.allreduce({"a"}, {a}, {a}, {.timeout_ms = INT64_MAX});
+        kv.barrier(INT64_MAX);
+        kv.save(path);
+        kv.barrier();
+        EXPECT_EQ(static_cast<float>(ranks_), a.to_vector<float>()[0]);
+      },
+      {.timeout_ms = INT64_MAX}));
+  std::filesystem::remove(path);
+}
+
 TEST_P(StoreConformance, BarriersWaitForAll) {
   std::atomic<int> arrived{0};
   expect_no_errors(on_ranks([&](KVStore& kv) {

@@ -159,6 +159,22 @@ class Mpirun(jobs.JobTest):
                 # mpirun ends the others when the first process has failed.
                 self.assertRegex(job.stdout, "1 x f32.*2 x f32|2 x f32.*1 x f32")
 
+    def test_a_rank_that_ends_early_is_lost_at_once(self):
+        # The end of MPI, which waits for all, comes after the rank has left its groups.
+        for transport in ("shm", "tcp", "mpi"):
+            with self.subTest(transport=transport):
+                before = time.monotonic()
+                job = self.mpirun(2, "early", self.folder, MX_TRANSPORT=transport)
+                self.assertNotEqual(job.returncode, 0)
+                self.assertRegex(job.stdout, "rank 0")
+                self.assertNotIn("in time", job.stdout)
+                self.assertLess(time.monotonic() - before, 25)  # MPI's end waits 30 s for the other rank
+
+    def test_mxrun_cannot_stand_in_for_mpirun(self):
+        job = self.run_job("-n", "2", PROGRAM, "sum", MX_TRANSPORT="mpi", MX_MODULE_PATH=self.module_folder)
+        self.assertNotEqual(job.code, 0)
+        self.assertIn("start them with mpirun -n 2", job.stdout + job.stderr)
+
     def test_nccl_says_what_it_needs(self):
         if not os.path.exists(os.path.join(self.module_folder, "libmx_comm_nccl.so")) or os.path.exists("/dev/nvidiactl"):
             self.skipTest("no module for NCCL, or a GPU")

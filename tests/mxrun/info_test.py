@@ -45,6 +45,13 @@ class Info(unittest.TestCase):
         for module in ("module mpi", "module nccl"):
             self.assertRegex(facts["libraries"][module], r"^found$|^none: .*[Ll]ooked for")
 
+    def test_it_needs_no_environment_and_starts_nothing(self):
+        # Only a program that communicates over MPI starts it: MPI needs a path, files and processes of its own.
+        for environment in ({}, {**os.environ, "OPAL_PREFIX": "/nonexistent"}):
+            job = subprocess.run([PROGRAM, "--json"], env=environment, capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual((job.returncode, job.stderr), (0, ""))
+            self.assertIn("libraries", json.loads(job.stdout))
+
     def test_a_wrong_variable_is_a_fact(self):
         self.assertRegex(self.facts(MX_ENGINE="fast")["devices"]["engine"], "MX_ENGINE.*'?fast")
 

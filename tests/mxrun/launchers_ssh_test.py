@@ -3,6 +3,7 @@
 
 import os
 import signal
+import socket
 import time
 
 import jobs
@@ -130,6 +131,14 @@ class Ssh(launcher_suite.LauncherSuite, jobs.JobTest):
         job = self.run_ssh("-H", "127.0.0.9", "--launcher", "ssh", "--check", "sh")
         self.assertEqual(job.code, 78)
         self.assertIn("127.0.0.9: ssh 127.0.0.9 ended with exit code 255", job.stdout)
+
+    def test_check_looks_at_the_port(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            for check in ([], ["--check"]):
+                job = self.run_ssh("-H", "localhost:2", "--launcher", "ssh", "--rdzv", f"127.0.0.1:{taken.getsockname()[1]}", *check, "true")
+                self.assertEqual(job.code, 71, job.stderr)
 
     def test_an_ignored_signal_of_children_changes_nothing(self):
         def ignore():

@@ -137,6 +137,25 @@ TEST(Place, ReadsThoseOfMpirun) {
   EXPECT_EQ(place.job, "mpirun-prterun-7");
 }
 
+TEST(Place, ReadsThoseOfAnMpiexecWithPmi) {
+  const Set mpiexec = {
+      {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+  const Place place = place_of(mpiexec);
+  EXPECT_EQ(place.started_by, "mpiexec");
+  EXPECT_EQ(place.rank, 1);
+  EXPECT_EQ(place.size, 2);
+  EXPECT_EQ(place.local_rank, 1);
+  EXPECT_EQ(place.local_size, 2);
+  expect_refused(with(mpiexec, {{"MX_RANK", "0"}}), {"MX_RANK=0", "PMI_RANK=1"});
+}
+
+// Each of their processes would train alone.
+TEST(Place, RefusesTheProcessesOfOtherLaunchers) {
+  expect_refused({{"HOROVOD_RANK", "1"}}, {"HOROVOD_RANK", "mxrun"});
+  expect_refused({{"DMLC_ROLE", "worker"}, {"DMLC_NUM_WORKER", "2"}}, {"DMLC_ROLE", "mxrun"});
+  EXPECT_EQ(place_of(with(kMxrun, {{"HOROVOD_RANK", "1"}})).rank, 5);
+}
+
 TEST(Place, ReadsThoseOfSrunOnlyWithinAStep) {
   const Set srun = {{"SLURM_JOB_ID", "77"},        {"SLURM_PROCID", "4"},
                     {"SLURM_NTASKS", "5"},         {"SLURM_LOCALID", "0"},
@@ -170,6 +189,7 @@ TEST(Place, ReadsThoseOfAPod) {
   // A Job of independent pods.
   EXPECT_EQ(place_of({{"JOB_COMPLETION_INDEX", "2"}}).size, 1);
   expect_refused({{"JOB_COMPLETION_INDEX", "2"}, {"MX_WORLD_SIZE", "4"}}, {"MX_RDZV", "rank 2"});
+  expect_refused({{"JOB_COMPLETION_INDEX", "2"}, {"MX_RDZV", "job-0.svc:29400"}}, {"MX_WORLD_SIZE"});
 }
 
 TEST(Place, RefusesStartMethodsThatDisagree) {
