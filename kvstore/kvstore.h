@@ -24,7 +24,8 @@
 //
 // Sums are computed and stored in f32 for values of f16 and bf16, in i64 for integers and bool, and otherwise
 // in the type of the values. So a short type neither overflows nor is rounded after each addition. pull()
-// converts to the type of the array that it fills; pull a sum that f16 cannot hold into an f32 array.
+// and allreduce() convert to the type of the array that they fill; let them fill an f32 array with a sum that
+// f16 cannot hold, and an i64 array with one that would wrap in u8.
 //
 // Keys are names or numbers; the number 3 and the name "3" are the same key.
 //
@@ -58,7 +59,7 @@
 namespace mx {
 
 /// How the values of one call are combined. Applies to all values: of the list and of all processes.
-enum class KVReduce : uint8_t { sum, mean };
+enum class KVReduce : uint8_t { sum, mean };  // a mean needs values in floating point
 
 /// In which order the calls between processes start, of those that wait.
 enum class KVOrder : uint8_t {

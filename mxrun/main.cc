@@ -123,6 +123,10 @@ int print_manifests(const Options& options) {
   try {
     for (const std::string& settings : options.kubernetes) read_kubernetes_settings(settings, manifest);
     std::fputs(kubernetes_manifests(manifest).c_str(), stdout);
+    // A generated name is another one each time, so a later call cannot show the name of this secret.
+    if (options.job_made_up && manifest.name == options.job && manifest.secret.empty())
+      std::fprintf(stderr, "mxrun: the pods wait for a secret; make it once: %s\n",
+                   command_for_secret(manifest).c_str());
   } catch (const InvalidArgument& error) {
     return complain(kExitUsage, error.what());
   }
@@ -162,6 +166,7 @@ void print_commands(const Options& options, const Selection& selection, const Jo
 
 int start(Options options) {
   if (options.job.empty()) {
+    options.job_made_up = true;
     options.job = "mx-" + std::to_string(getpid()) + "-" + new_secret().substr(0, 8);
   }
   if (options.launcher == "k8s") return print_manifests(options);

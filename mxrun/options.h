@@ -28,6 +28,7 @@ struct Options {
 
   std::string rendezvous;  ///< --rdzv host:port at which mxrun listens; empty: loopback, any free port
   std::string job;         ///< --job-id; empty: made up
+  bool job_made_up = false;
   std::string secret_file;
   bool tls = false;  ///< --tls, or implied by the files
   std::string tls_certificate, tls_key, tls_authority;

@@ -31,7 +31,8 @@
 // Several processes. If the store spans several processes, each trains its own replicas with its own part of
 // the batch. The parameters and buffers of process 0 are copied to all others when the trainer is created and
 // in synchronise(). step() sums the gradients over all processes, so all keep equal parameters: for f32 and
-// f64 bit for bit those of one process that accumulates the same parts in the order of the ranks. (Gradients
+// f64 bit for bit those of one process that accumulates the same parts in the order of the ranks;
+// docs/distributed.md names two exceptions: parameters without gradient, and row-sparse gradients. (Gradients
 // of f16 and bf16 are summed in f32; one process that accumulates them rounds after each part.) Gradients are
 // summed in buckets (TrainerOptions::bucket_bytes), the last layers first, while the backward pass goes on;
 // the optimiser updates bucket by bucket. Buckets of the first layers overtake those of the last ones that

@@ -271,11 +271,14 @@ class Pass {
     InlineList<NDArray> arrays(heads.size()), results(edges.size());
     for (size_t i = 0; i < heads.size(); ++i) arrays.span()[i] = heads[i].array;
     node.back({node, arrays.span(), wanted.span(), results.span(), keep_, recorded_});
+    // Before any result moves on: two edges may get the same array.
+    InlineList<uint8_t> own(edges.size());
+    for (size_t i = 0; i < edges.size(); ++i)
+      own.span()[i] =
+          results.span()[i].defined() && is_own(results.span()[i], node, heads, results.span()) ? 1 : 0;
     for (size_t i = 0; i < edges.size(); ++i) {
       NDArray& result = results.span()[i];
-      if (wanted.span()[i] == 0 || !result.defined()) continue;
-      const bool own = is_own(result, node, heads, results.span());
-      add(edges[i], std::move(result), own);
+      if (wanted.span()[i] != 0 && result.defined()) add(edges[i], std::move(result), own.span()[i] != 0);
     }
   }
 

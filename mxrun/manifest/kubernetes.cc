@@ -269,13 +269,17 @@ void read_kubernetes_settings(const std::string& settings, ManifestOptions& o) {
   }
 }
 
+std::string command_for_secret(const ManifestOptions& options) {
+  const std::string in = options.name_space.empty() ? "" : " -n " + options.name_space;
+  return mx::detail::concat("openssl rand -hex 32 | kubectl", in, " create secret generic ",
+                            secret_name(options), " --from-file=", kSecretKey, "=/dev/stdin");
+}
+
 std::string kubernetes_manifests(const ManifestOptions& options) {
   check_manifest_options(options);
-  const std::string in = options.name_space.empty() ? "" : " -n " + options.name_space;
   const std::string header = mx::detail::concat(
-      "# Create the secret of the job once:\n#   openssl rand -hex 32 | kubectl", in,
-      " create secret generic ", secret_name(options), " --from-file=", kSecretKey,
-      "=/dev/stdin\n# then pipe this to: kubectl apply -f -\n",
+      "# Create the secret of the job once:\n#   ", command_for_secret(options),
+      "\n# then pipe this to: kubectl apply -f -\n",
       is_jobset(options) ? "# The cluster needs the JobSet controller: https://jobset.sigs.k8s.io\n" : "");
   std::vector<Json> documents;
   if (is_jobset(options))

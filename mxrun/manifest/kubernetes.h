@@ -39,5 +39,7 @@ void read_kubernetes_settings(const std::string& settings, ManifestOptions& opti
 /// Returns the manifests as YAML, with comments that say how to create the Secret and apply them. Throws
 /// InvalidArgument if a setting is missing or malformed.
 std::string kubernetes_manifests(const ManifestOptions& options);
+/// The command that makes the Secret of the job.
+std::string command_for_secret(const ManifestOptions& options);
 
 }  // namespace mx::launch

@@ -61,6 +61,14 @@ class Manifests(jobs.JobTest):
         self.assertEqual(job.code, 0, job.stderr)
         return job.stdout
 
+    def test_a_secret_of_a_made_up_name_is_named_beside_the_pipe(self):
+        unnamed = ("-n", "2", "--launcher", "k8s", "--dry-run", "--k8s", "image=a", "train")
+        job = self.run_job(*unnamed)
+        name = re.search(r"secretName: \"?([-a-z0-9]+)", job.stdout)[1]
+        self.assertRegex(job.stderr, f"kubectl create secret generic {name} ")
+        for named in (("--job-id", "digits"), ("--k8s", "name=digits"), ("--k8s", "secret=mine")):
+            self.assertEqual(self.run_job(*named, *unnamed).stderr, "")
+
     def problems(self, document):
         return k8s_fields.problems(document, k8s_fields.DOCUMENTS[document["kind"]], document["kind"])
 
