@@ -11,14 +11,29 @@
 namespace mx {
 
 using detail::ArrayImpl;
+using detail::Ref;
 
 namespace {
+
+/// The array through whose node the gradients of a view of `base` go. That is `base`, also if it is a view
+/// itself: its hooks then see what flows through views of it. A long row of views goes to its root at once,
+/// because nodes of views are looked up recursively.
+Ref<ArrayImpl> gradient_base(const NDArray& base) {
+  constexpr int kLongestRow = 64;
+  const ArrayImpl& from = base.impl();
+  if (!from.base || from.has_own_node()) return base.ref();
+  if (!from.marked()) return from.base;
+  int views = 1;
+  const ArrayImpl* last = &from;
+  for (; last->base->base && !last->base->has_own_node(); last = last->base.get()) ++views;
+  return views < kLongestRow ? base.ref() : last->base;
+}
 
 NDArray make_view(const NDArray& base, const Shape& shape, const Strides& strides, int64_t offset) {
   ArrayImpl& from = base.impl();
   NDArray view(ArrayImpl::make(from.storage, from.dtype, shape, strides, offset));
   if (!detail::recording && from.marked()) return view;
-  view.impl().base = from.base && !from.has_own_node() ? from.base : base.ref();
+  view.impl().base = gradient_base(base);
   if (from.recorded()) detail::hooks().viewed(from, view.impl());
   return view;
 }

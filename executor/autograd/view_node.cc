@@ -1,6 +1,10 @@
 #include "executor/autograd/view_node.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
@@ -45,6 +49,43 @@ bool apart(const Layout& layout) {
     reach += (layout.shape[*d] - 1) * stride;
   }
   return true;
+}
+
+/// Returns where the view is if the elements of its root, in their order, are contiguous. None if that is not
+/// a layout.
+std::optional<Layout> moved_to_contiguous(const ViewPlace& place) {
+  const Layout &root = place.root, &view = place.view;
+  const std::vector<int> order = by_stride(root);
+  const Strides strides = contiguous_strides(root.shape);
+  // The first element of the view, in coordinates of the root.
+  std::vector<int64_t> low(static_cast<size_t>(root.shape.rank()), 0), high;
+  int64_t rest = view.offset - root.offset;
+  for (const int d : order) {
+    if (root.strides[d] <= 0) return std::nullopt;
+    int64_t& at = low[static_cast<size_t>(d)];
+    at = std::min(rest / root.strides[d], root.shape[d] - 1);
+    if (at < 0) return std::nullopt;
+    rest -= at * root.strides[d];
+  }
+  if (rest != 0 || view.shape.numel() == 0) return std::nullopt;
+  high = low;
+  Layout moved = view;
+  moved.offset = 0;
+  for (const int d : order) moved.offset += low[static_cast<size_t>(d)] * strides[d];
+  // A dimension of the view must go along one of the root, and stay within it.
+  for (int i = 0; i < view.shape.rank(); ++i) {
+    if (view.shape[i] == 1 || view.strides[i] == 0) continue;
+    const auto along = std::find_if(order.begin(), order.end(), [&](int d) {
+      return std::abs(view.strides[i]) >= root.strides[d] && view.strides[i] % root.strides[d] == 0;
+    });
+    if (along == order.end()) return std::nullopt;
+    const int64_t step = view.strides[i] / root.strides[*along], reach = (view.shape[i] - 1) * step;
+    moved.strides[i] = step * strides[*along];
+    (reach < 0 ? low : high)[static_cast<size_t>(*along)] += reach;
+  }
+  for (const int d : order)
+    if (low[static_cast<size_t>(d)] < 0 || high[static_cast<size_t>(d)] >= root.shape[d]) return std::nullopt;
+  return moved;
 }
 
 bool same_order(const ViewPlace& place) {
@@ -146,11 +187,23 @@ ViewNode::ViewNode(Edge root, Place place)
       }) {}
 
 Ref<Node> make_view_node(const Edge& edge, const ArrayImpl& root, const ArrayImpl& view) {
-  return make_node<ViewNode>(edge, std::make_shared<ViewPlace>(ViewPlace{Layout(root), Layout(view)}));
+  ViewPlace place{Layout(root), Layout(view)};
+  // Gradients are contiguous, whatever the layout of their arrays. So the place is looked for in a contiguous
+  // root.
+  if (std::optional<Layout> moved = moved_to_contiguous(place)) {
+    place.view = *moved;
+    place.root.strides = contiguous_strides(place.root.shape);
+    place.root.offset = 0;
+  }
+  return make_node<ViewNode>(edge, std::make_shared<const ViewPlace>(std::move(place)));
 }
 
-// Only checks: the node of a view is made when it is first needed (edge_of).
+// The node of a view is made when it is first needed (edge_of).
 void record_view(ArrayImpl&, ArrayImpl& view) {
+  // Where elements of a view share memory, as after broadcasting, a place in memory is not one element of it.
+  // Views of such a view belong to its base.
+  while (view.base->base && !view.base->has_own_node() && !apart(Layout(*view.base)))
+    view.base = view.base->base;
   const Layout root(*view.base);
   MX_CHECK(root.contiguous() || apart(root), InvalidArgument,
            "[view] expected a recorded array whose elements do not share memory, got shape ", root.shape,

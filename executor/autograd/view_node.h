@@ -1,12 +1,15 @@
 // Gradients of views of recorded arrays, and of assignments to them. Internal.
 //
-// A view is described by its place in the memory of its root (ArrayImpl::root): the shapes, strides and
-// offsets of both. These are enough to spread a gradient of the view over the root, and to pick the view's
-// elements from a gradient of the root. The views in between do not matter.
+// A view is described by its place in the memory of its base (ArrayImpl::base): the shapes, strides and
+// offsets of both. These are enough to spread a gradient of the view over the base, and to pick the view's
+// elements from a gradient of the base. The base of a view of a view is that view, so its hooks get what
+// flows through views of it. Exceptions are a base whose elements share memory (after broadcasting, for
+// example) and a row of more than 64 views: then the base is the one before, or the root of all. In what
+// follows, the root is the base.
 //
-// Only the root has a permanent node. The node of a view is created on demand from the root's current node,
-// and is valid until the root gets another node (edge_of). So the gradient of a view is always that of the
-// elements that it currently shows, even if the root was changed after the view was taken:
+// Only an array that is no view has a permanent node. The node of a view is created on demand from the root's
+// current node, and is valid until the root gets another node (edge_of). So the gradient of a view is always
+// that of the elements that it currently shows, even if the root was changed after the view was taken:
 //
 //   y = x * 2        node of y: mul
 //   v = y[0]         node of v: none yet
