@@ -106,6 +106,44 @@ void expect_gradients_of(const char* name, Composite f, const Arrays& arguments)
   test::expect_gradients([&](const Arrays& a) { return sum(f(a) * weight); }, arguments, 1e-6);
 }
 
+// An operator may return one array as the gradient of several operands, or the head itself. The pass then
+// must not add to it in place while it is still pending for another operand.
+TEST(OperatorGradients, OfOperandsThatAreUsedElsewhereTooAddUp) {
+  int samples = 0;
+  test::for_each_differentiable([&](const Operator& op, const Sample& sample) {
+    const Sample wide = test::with_floats(sample, f64);
+    const Arrays heads = test::heads_for(call(op, wide.attrs, wide.inputs));
+    const Arrays leaves = leaves_of(wide.inputs);
+    const Arrays alone = recorded_gradients(op, wide.attrs, leaves, heads, false);
+    Arrays operands, outputs, given, wanted;
+    for (const NDArray& leaf : leaves)
+      operands.push_back(leaf.defined() && leaf.requires_grad() ? leaf * 1 : leaf);
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      if (!leaves[i].defined() || !leaves[i].requires_grad()) continue;
+      outputs.push_back(operands[i] * 3);  // made before the call, so the pass visits it afterwards
+      given.push_back(ones_like(leaves[i].detach()));
+      wanted.push_back(leaves[i]);
+    }
+    const Arrays results = call(op, wide.attrs, operands);
+    for (size_t k = 0; k < results.size(); ++k) {
+      if (!heads[k].defined()) continue;
+      outputs.push_back(results[k] * 1);  // the pass owns the head that it hands to the operator
+      given.push_back(heads[k]);
+    }
+    const Arrays found = gradients(outputs, wanted, {.heads = given, .allow_unused = true});
+    for (size_t i = 0, next = 0; i < leaves.size(); ++i) {
+      if (!leaves[i].defined() || !leaves[i].requires_grad()) continue;
+      const NDArray expected = (alone[i].defined() ? alone[i] : zeros_like(leaves[i].detach())) + 3;
+      const NDArray got = found[next++];
+      ASSERT_TRUE(got.defined());
+      EXPECT_TRUE(allclose(expected, got, {.rtol = 1e-12, .atol = 1e-12, .equal_nan = true}))
+          << op.name() << " '" << sample.label << "', input " << i;
+    }
+    ++samples;
+  });
+  EXPECT_GT(samples, 500);
+}
+
 TEST(OperatorGradients, OfElementwiseLosses) {
   const NDArray x = test::some({2, 3}, 1), t = test::some({2, 3}, 2), p = x * 0.5, q = t * 0.4;
   expect_gradients_of("bce_loss", [](const Arrays& a) { return bce_loss(a[0], a[1]); }, {p, q});
