@@ -57,6 +57,19 @@ std::string inputs_of(const Operator& op, uint64_t bits) {
   return joined(names);
 }
 
+// Returns the names of the inputs and outputs that the gradient reads: they must not be changed before the
+// backward pass.
+std::string read_by_gradient(const Operator& op) {
+  std::vector<std::string> names;
+  const auto add = [&](const auto& all, uint64_t bits) {
+    for (size_t i = 0; i < all.size() && i < 64; ++i)
+      if (has_bit(bits, i)) names.push_back(std::string("`") + all[i] + '`');
+  };
+  add(op.inputs, op.gradient_uses.inputs);
+  add(op.outputs, op.gradient_uses.outputs);
+  return names.empty() ? "no values" : joined(names);
+}
+
 std::string dtypes(const Operator& op) {
   if (op.dtypes.empty() || op.dtypes.size() == kDTypes) return "all";
   std::vector<std::string> names;
@@ -69,7 +82,7 @@ std::string dtypes(const Operator& op) {
 std::string traits(const Operator& op) {
   std::vector<std::string> list;
   if (op.elementwise) list.emplace_back("elementwise");
-  if (op.gradient != nullptr) list.emplace_back("has a gradient");
+  if (op.gradient != nullptr) list.push_back("has a gradient, which reads " + read_by_gradient(op));
   if (op.in_place != 0) list.push_back("in place of " + inputs_of(op, op.in_place));
   if (op.updates != 0) list.push_back("changes " + inputs_of(op, op.updates));
   if (op.random) list.emplace_back("random");

@@ -2,9 +2,11 @@
 
 import os
 import re
+import resource
 import signal
 import socket
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mxrun"))
@@ -128,6 +130,32 @@ class Servers(unittest.TestCase):
     def test_a_killed_worker_is_named(self):
         stderr = self.kill_one(b"worker", 1)
         self.assertRegex(stderr, rf"error: .*(worker|rank) 1 on host {HOST}\b")
+
+    def test_a_server_without_descriptors_waits_instead_of_spinning(self):
+        job = jobs.Job("-n", 1, "-s", 1, "--dead-after", 100, "--timeout", 100, PROGRAM, "dist_sync", 1000000)
+        self.addCleanup(job.kill_all)
+        while "has started" not in job.process.stdout.readline():
+            self.assertIsNone(job.process.poll())
+        (server,), (worker,) = processes_of(job, b"server", 0), processes_of(job, b"worker", 0)
+        os.kill(worker, signal.SIGSTOP)  # so that the server has nothing to do
+        names = [os.readlink(f"/proc/{server}/fd/{fd}") for fd in os.listdir(f"/proc/{server}/fd")]
+        resource.prlimit(server, resource.RLIMIT_NOFILE, (len(names) + 20, len(names) + 20))
+        with open("/proc/net/tcp", encoding="ascii") as table:
+            entries = [line.split() for line in table]
+        port = next(int(e[1].split(":")[1], 16) for e in entries if e[3] == "0A" and f"socket:[{e[9]}]" in names)
+        for _ in range(60):
+            stranger = socket.create_connection(("127.0.0.1", port))
+            self.addCleanup(stranger.close)
+
+        def seconds():
+            with open(f"/proc/{server}/stat", encoding="ascii") as file:
+                fields = file.read().rsplit(")", 1)[1].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+        time.sleep(0.5)
+        before = seconds()
+        time.sleep(1.5)
+        self.assertLess(seconds() - before, 0.3)
 
 
 if __name__ == "__main__":
