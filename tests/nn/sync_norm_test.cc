@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -19,6 +20,7 @@
 namespace mx {
 namespace {
 
+using test::contains;
 using test::expect_error;
 using test::on_ranks;
 using Numbers = std::vector<double>;
@@ -151,6 +153,32 @@ TEST(AllReduce, SumsValuesAndGradientsInTheOrderOfTheRanks) {
   });
   for (const std::string& error : errors) EXPECT_EQ("", error);
   expect_error<InvalidArgument>("sync_norm_test.cc", [] { nn::all_reduce(ones({1}), nullptr); });
+}
+
+// Gradients would go through the operation that computed the old value.
+TEST(AllReduce, WhichIsRecordedIsAdvisedWhereAStoreWouldFillARecordedResult) {
+  const auto body = [](KVStore& kv) {
+    const NDArray w = ones({2}).requires_grad_();
+    const NDArray y = w * 3;
+    kv.init("k", zeros({2}));
+    const auto refused = [](const std::function<void()>& call) {
+      const std::string message = test::error_of<InvalidState>(call);
+      EXPECT_TRUE(contains(message, "detach()") && contains(message, "nn::all_reduce()")) << message;
+    };
+    refused([&] { kv.pull("k", y); });
+    refused([&] { kv.allreduce({"a"}, {y}, {y}); });
+    refused([&] { kv.pushpull("k", y, y); });
+    refused([&] { kv.broadcast_from_first({"b"}, {y}); });
+    sum(y * y).backward();
+    EXPECT_EQ((std::vector<float>{18, 18}), w.grad().to_vector<float>());
+    // A parameter takes a value.
+    const Parameter p(ones({2}).requires_grad_());
+    kv.pull("k", p);
+    kv.allreduce({"p"}, {p}, {p.array()});
+    EXPECT_EQ((std::vector<float>{0, 0}), p.array().to_vector<float>());
+  };
+  body(*KVStore::create("local"));
+  for (const std::string& error : on_ranks(2, body)) EXPECT_EQ("", error);
 }
 
 }  // namespace

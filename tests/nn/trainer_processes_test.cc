@@ -505,31 +505,6 @@ TEST(TrainerProcess, FrozenParametersStayWithUpdatesOnTheStore) {
   for (const std::string& error : errors) EXPECT_EQ("", error);
 }
 
-// Gradients would go through the operation that computed the old value.
-TEST(TrainerProcess, AStoreFillsNoResultsOfRecordedOperations) {
-  const auto body = [](KVStore& kv) {
-    const NDArray w = ones({2}).requires_grad_();
-    const NDArray y = w * 3;
-    kv.init("k", zeros({2}));
-    const auto refused = [](const std::function<void()>& call) {
-      EXPECT_TRUE(contains(test::error_of<InvalidState>(call), "detach()"));
-    };
-    refused([&] { kv.pull("k", y); });
-    refused([&] { kv.allreduce({"a"}, {y}, {y}); });
-    refused([&] { kv.pushpull("k", y, y); });
-    refused([&] { kv.broadcast_from_first({"b"}, {y}); });
-    sum(y * y).backward();
-    EXPECT_EQ((std::vector<float>{18, 18}), w.grad().to_vector<float>());
-    // A parameter takes a value.
-    const Parameter p(ones({2}).requires_grad_());
-    kv.pull("k", p);
-    kv.allreduce({"p"}, {p}, {p.array()});
-    EXPECT_EQ((std::vector<float>{0, 0}), p.array().to_vector<float>());
-  };
-  body(*KVStore::create("local"));
-  for (const std::string& error : on_ranks(2, body)) EXPECT_EQ("", error);
-}
-
 TEST(TrainerProcess, ModelsThatDifferAreNamed) {
   const auto errors = on_ranks(2, [&](KVStore& kv) {
     const std::shared_ptr<KVStore> store(&kv, [](KVStore*) {});
