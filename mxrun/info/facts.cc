@@ -111,7 +111,7 @@ Section devices() {
   return section;
 }
 
-/// Where a shared library is found. Looks where operators/cuda/cublaslt.cc does.
+/// Where a shared library is found. Looks where operators/cuda/cuda_library.h does.
 std::string place_of(const std::string& file) {
   const char* const folder = std::getenv("MX_CUDA_LIBRARIES");
   std::string problem;
@@ -151,9 +151,11 @@ Section libraries() {
                    {"module mpi", module_state("mpi")},
                    {"module nccl", module_state("nccl")}}};
   const std::string toolkit = cuda_support().toolkit;
-  if (!toolkit.empty())
+  if (!toolkit.empty()) {
     section.facts.emplace_back("cuBLASLt",
                                place_of("libcublasLt.so." + toolkit.substr(0, toolkit.find('.'))));
+    section.facts.emplace_back("cuDNN", place_of("libcudnn.so.9"));
+  }
   return section;
 }
 
