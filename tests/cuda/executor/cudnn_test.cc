@@ -158,7 +158,7 @@ TEST_F(CudnnConvolutions, RandomCallsGiveTheResultsOfTheCpu) {
   RandomCalls calls(5);
   const int64_t uneven = fake_cudnn().uneven;
   int64_t computed = 0;
-  const int count = kSlow ? 60 : 400;
+  const int count = kThreadSanitizer ? 20 : kSlow ? 60 : 400;
   for (int i = 0; i < count; ++i) {
     const RandomCall next = calls.next();
     SCOPED_TRACE(detail::concat(i, ": ", label(*find_operator(next.name), next.sample)));
@@ -199,8 +199,8 @@ TEST_F(CudnnConvolutions, ImagesWithTheChannelsLastAreNotCopied) {
   const NDArray inputs[] = {x, w};
   call_into(y, op, ConvolutionAttrs{}, inputs);
   expect_close(convolution(x, w), y, bf16);
-  // One for cuDNN's work and one for the weight.
-  EXPECT_EQ(launches + 2, executor_launches());
+  // One for the copy of the weight, and one or two for cuDNN's work.
+  EXPECT_EQ(launches + (last_planned_engine().workspace > 0 ? 3 : 2), executor_launches());
 }
 
 TEST_F(CudnnConvolutions, APlanIsMadeOncePerProblem) {

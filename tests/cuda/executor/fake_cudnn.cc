@@ -36,6 +36,7 @@ struct FakePack {
 };
 
 struct FakeHandle {
+  int device = -1;
   cudaStream_t stream = nullptr;
   std::atomic<bool> is_used{false};
 };
@@ -252,15 +253,30 @@ bool is_handle(const void* value) {
   return handle != nullptr;
 }
 
+/// What the library may do when it creates a handle or a plan: allocate. It fails if the thread captures a
+/// graph and has not said that it may.
+bool may_allocate() {
+  if (fake_cudnn().device_of == nullptr) return true;
+  void* memory = nullptr;
+  return cudaMalloc(&memory, 256) == cudaSuccess && cudaFree(memory) == cudaSuccess;
+}
+
 cudnnStatus_t fake_create(cudnnHandle_t* handle) {
   if (fake_cudnn().no_handles) return CUDNN_STATUS_NOT_INITIALIZED;
+  if (!may_allocate()) return refused("expected a thread that may allocate, got one that captures");
   ++fake_cudnn().handles;
-  *handle = reinterpret_cast<cudnnHandle_t>(new FakeHandle);
+  auto* const made = new FakeHandle;  // never destroyed, as the library's
+  if (fake_cudnn().device_of != nullptr && cudaGetDevice(&made->device) != cudaSuccess)
+    return refused("expected a current device");
+  *handle = reinterpret_cast<cudnnHandle_t>(made);
   return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t fake_set_stream(cudnnHandle_t handle, cudaStream_t stream) {
-  reinterpret_cast<FakeHandle*>(handle)->stream = stream;
+  auto& own = *reinterpret_cast<FakeHandle*>(handle);
+  if (const auto device_of = fake_cudnn().device_of; device_of != nullptr && device_of(stream) != own.device)
+    return refused("expected a stream of the handle's device");
+  own.stream = stream;
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -294,6 +310,11 @@ void refer(Raw from, Raw to) {
 cudnnStatus_t fake_set(Raw d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                        int64_t count, const void* values) {
   switch (name) {
+    case CUDNN_ATTR_DEVICEPROP_DEVICE_ID: {
+      const std::string json = description(fake_cudnn().gpu);
+      return real_cudnn().set(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, std::ssize(json),
+                              json.data());
+    }
     case CUDNN_ATTR_OPERATIONGRAPH_HANDLE:
       return is_handle(values) ? CUDNN_STATUS_SUCCESS : refused("expected a handle for the graph");
     case CUDNN_ATTR_EXECUTION_PLAN_HANDLE:
@@ -384,6 +405,7 @@ cudnnStatus_t fake_finalize(Raw d) {
   const cudnnStatus_t status = real_cudnn().finalize(d);
   const std::lock_guard lock(known().mutex);
   if (status == CUDNN_STATUS_SUCCESS && known().types[d] == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+    if (!may_allocate()) return refused("expected a thread that may allocate, got one that captures");
     ++fake_cudnn().plans;
     known().busy[d] = std::make_shared<std::atomic<bool>>(false);
     known().engine = engine_of(d);
@@ -459,8 +481,19 @@ cudnnStatus_t fake_execute(cudnnHandle_t handle, Raw plan, Raw pack) {
   ++fake_cudnn().executions;
   if (graph->bias) ++fake_cudnn().biases;
   if (graph->before != graph->after) ++fake_cudnn().uneven;
+  if (engine.workspace > 0) ++fake_cudnn().with_workspace;
+  // Another execution that has the same workspace at the same time changes the mark in it.
+  static std::atomic<uint64_t> marks{1};
+  const uint64_t mark = marks++;
+  const auto bytes = static_cast<size_t>(std::max<int64_t>(engine.workspace, 0));
+  if (bytes > 0)
+    cuda::host::launch(own.stream, 1, 1, 0, [=] {
+      std::memset(workspace, 0x7f, bytes);
+      std::memcpy(workspace, &mark, std::min(bytes, sizeof mark));
+    });
   cuda::host::launch(own.stream, 1, 1, 0, [=, data = std::move(data)] {
-    if (engine.workspace > 0) std::memset(workspace, 0x7f, static_cast<size_t>(engine.workspace));
+    if (bytes > 0 && std::memcmp(workspace, &mark, std::min(bytes, sizeof mark)) != 0)
+      (void)refused("one workspace used by two executions");
     compute(*graph, data);
   });
   return CUDNN_STATUS_SUCCESS;

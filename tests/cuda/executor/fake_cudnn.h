@@ -7,6 +7,8 @@
 // that is there (cudnn_device_json() of operators/cuda/cudnn_plan.h).
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -24,14 +26,19 @@ struct FakeCudnn {
   std::atomic<bool> refuse_execution{false};
   std::atomic<bool> fail_execution{false};
 
+  /// On the stand-in for CUDA: returns the device of a stream. A handle is then checked to be used on its
+  /// own.
+  int (*device_of)(cudaStream_t stream) = nullptr;
+
   // What has happened.
   std::atomic<int64_t> handles{0};   ///< created
   std::atomic<int64_t> searches{0};  ///< lists of engines that were asked for
   std::atomic<int64_t> plans{0};     ///< finalized by the real library
   std::atomic<int64_t> executions{0};
-  std::atomic<int64_t> biases{0};       ///< executions that add a bias
-  std::atomic<int64_t> uneven{0};       ///< executions with different paddings at the ends of an axis
-  std::atomic<int64_t> descriptors{0};  ///< that exist
+  std::atomic<int64_t> biases{0};          ///< executions that add a bias
+  std::atomic<int64_t> with_workspace{0};  ///< executions that need workspace
+  std::atomic<int64_t> uneven{0};          ///< executions with different paddings at the ends of an axis
+  std::atomic<int64_t> descriptors{0};     ///< that exist
 };
 
 FakeCudnn& fake_cudnn();
