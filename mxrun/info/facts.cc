@@ -154,7 +154,7 @@ Section libraries() {
   if (!toolkit.empty()) {
     section.facts.emplace_back("cuBLASLt",
                                place_of("libcublasLt.so." + toolkit.substr(0, toolkit.find('.'))));
-    section.facts.emplace_back("cuDNN", place_of("libcudnn.so.9"));
+    section.facts.emplace_back("cuDNN", place_of("libcudnn_graph.so.9"));
   }
   return section;
 }

@@ -15,7 +15,8 @@ namespace mx::cuda {
 namespace {
 
 Cudnn load_cudnn() {
-  const CudaLibrary library("cuDNN", "libcudnn.so." + std::to_string(CUDNN_MAJOR));
+  // Not libcudnn.so, which loads this one at the first call and ends the process if that fails.
+  const CudaLibrary library("cuDNN", "libcudnn_graph.so." + std::to_string(CUDNN_MAJOR));
   Cudnn f{};
   library.load(f.version, "cudnnGetVersion");
   library.load(f.error_text, "cudnnGetErrorString");

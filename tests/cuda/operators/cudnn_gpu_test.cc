@@ -26,10 +26,6 @@ class CudnnOnGpu : public ::testing::Test {
   }
   void TearDown() override { cuda::set_convolution_method(cuda::ConvolutionMethod::automatic); }
 
-  static bool is_off() {
-    const char* const value = std::getenv("MX_CUDNN");
-    return value != nullptr && std::string(value) == "0";
-  }
   static NDArray numbers(const Shape& shape, DType type) { return Generator(7).normal(0, 1, shape).to(type); }
 };
 
@@ -51,7 +47,7 @@ TEST_F(CudnnOnGpu, EveryMethodGivesTheResultsOfTheCpu) {
         }
     }
     const int64_t executions = cuda::cudnn_executions() - before;
-    if (method == cuda::ConvolutionMethod::cudnn && !is_off()) {
+    if (method == cuda::ConvolutionMethod::cudnn && cuda::cudnn_is_usable()) {
       EXPECT_GT(executions, 40);
     } else {
       EXPECT_EQ(0, executions);
