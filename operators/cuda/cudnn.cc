@@ -1,11 +1,10 @@
 #include "operators/cuda/cudnn.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
-#include <new>
 #include <string>
-#include <vector>
 
 #include "engine/base/check.h"
 #include "engine/device/cuda/cuda_error.h"
@@ -41,18 +40,21 @@ std::string message_of(cudnnStatus_t status, const char* call) {
   std::array<char, 1024> detail{};
   cudnn().last_error(detail.data(), detail.size());
   detail.back() = '\0';
+  std::replace(detail.begin(), detail.end(), '\n', '\0');  // one line of it
   return mx::detail::concat("[cuDNN] expected success of ", call, ", got ", cudnn().error_text(status),
                             detail.front() == '\0' ? "" : ": ", detail.data());
 }
 
-struct CudnnHandles {
+struct DeviceHandle {
   std::mutex mutex;
-  std::map<int, std::vector<cudnnHandle_t>> idle;  // guarded by mutex
+  cudnnHandle_t raw = nullptr;  // guarded by mutex
 };
 
-CudnnHandles& cudnn_handles() {
-  static CudnnHandles& all = *new CudnnHandles;
-  return all;
+DeviceHandle& device_handle(int device) {
+  static std::mutex& mutex = *new std::mutex;
+  static std::map<int, DeviceHandle>& handles = *new std::map<int, DeviceHandle>;
+  const std::lock_guard lock(mutex);
+  return handles[device];
 }
 
 }  // namespace
@@ -87,29 +89,15 @@ int64_t CudnnDescriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttri
 
 void CudnnDescriptor::finalize() { check_cudnn(cudnn().finalize(raw_), "cudnnBackendFinalize"); }
 
-CudnnHandle::CudnnHandle(int device) : device_(device) {
-  CudnnHandles& all = cudnn_handles();
-  {
-    const std::lock_guard lock(all.mutex);
-    std::vector<cudnnHandle_t>& idle = all.idle[device];
-    if (!idle.empty()) {
-      raw_ = idle.back();
-      idle.pop_back();
-      return;
-    }
+CudnnHandle::CudnnHandle(int device) {
+  DeviceHandle& handle = device_handle(device);
+  lock_ = std::unique_lock(handle.mutex);
+  if (handle.raw == nullptr) {
+    // The thread may be capturing a graph; creating a handle does not touch its stream.
+    const CaptureExempt exempt;
+    check_cudnn(cudnn().create(&handle.raw), "cudnnCreate");
   }
-  // The thread may be capturing a graph; creating a handle does not touch its stream.
-  const CaptureExempt exempt;
-  check_cudnn(cudnn().create(&raw_), "cudnnCreate");
-}
-
-CudnnHandle::~CudnnHandle() {
-  CudnnHandles& all = cudnn_handles();
-  const std::lock_guard lock(all.mutex);
-  try {
-    all.idle[device_].push_back(raw_);
-  } catch (const std::bad_alloc&) {  // another one will be created
-  }
+  raw_ = handle.raw;
 }
 
 }  // namespace mx::cuda

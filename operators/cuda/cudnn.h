@@ -10,6 +10,7 @@
 #include <cudnn_graph.h>
 
 #include <cstdint>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -92,23 +93,23 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t raw_ = nullptr;
 };
 
-/// A handle of the library for a device, which this scope has for itself. The device must be the current one.
+/// The handle of the library for a device, which this scope has for itself: the library allows one thread at
+/// a time to use a handle or a plan. The device must be the current one.
 ///
-/// Handles are kept for each device and are never destroyed, because the library may be gone when the process
-/// ends. There are as many as calls at the same time. They do not belong to streams: while a graph is
-/// captured, the stream is a new one, and creating a handle allocates memory.
+/// There is one for each device, whatever the stream, so plans are executed with the handle that they were
+/// made with, and a capture, which has a stream of its own, makes none. It is never destroyed, because the
+/// library may be gone when the process ends.
 class CudnnHandle {
  public:
   /// Throws CudnnError if the library cannot use the device.
   explicit CudnnHandle(int device);
-  ~CudnnHandle();
   CudnnHandle(const CudnnHandle&) = delete;
   CudnnHandle& operator=(const CudnnHandle&) = delete;
 
   cudnnHandle_t raw() const { return raw_; }
 
  private:
-  int device_;
+  std::unique_lock<std::mutex> lock_;
   cudnnHandle_t raw_ = nullptr;
 };
 

@@ -296,6 +296,20 @@ std::string describe(const CudnnProblem& p) {
 struct PlanCache {
   std::mutex mutex;
   std::map<CudnnProblem, std::shared_ptr<CudnnPlan>> plans;  // guarded by mutex; null: there is none
+
+  /// Returns none if nothing is known about the problem.
+  std::optional<std::shared_ptr<CudnnPlan>> find(const CudnnProblem& problem) {
+    const std::lock_guard lock(mutex);
+    const auto at = plans.find(problem);
+    return at == plans.end() ? std::nullopt : std::optional(at->second);
+  }
+  /// Stores a plan, or null.
+  void put(const CudnnProblem& problem, const std::shared_ptr<CudnnPlan>& plan) {
+    std::map<CudnnProblem, std::shared_ptr<CudnnPlan>> dropped;  // destroyed without the lock
+    const std::lock_guard lock(mutex);
+    if (plans.size() >= kMostPlans) plans.swap(dropped);
+    plans[problem] = plan;
+  }
 };
 
 PlanCache& plan_cache() {
@@ -304,24 +318,19 @@ PlanCache& plan_cache() {
   return all;
 }
 
-/// Stores a plan, or that there is none. Returns what counts: another thread may have been faster.
-std::shared_ptr<CudnnPlan> remember(const CudnnProblem& problem, std::shared_ptr<CudnnPlan> plan,
-                                    bool replace) {
-  PlanCache& cache = plan_cache();
-  std::map<CudnnProblem, std::shared_ptr<CudnnPlan>> dropped;  // destroyed without the lock
-  const std::lock_guard lock(cache.mutex);
-  if (cache.plans.size() >= kMostPlans) cache.plans.swap(dropped);
-  if (replace) return cache.plans[problem] = std::move(plan);
-  return cache.plans.try_emplace(problem, std::move(plan)).first->second;
-}
-
 std::atomic<int64_t>& executions() {
   static std::atomic<int64_t> count{0};
   return count;
 }
 
 void log_missing(const CudnnProblem& problem, const char* why) {
-  log(LogLevel::info, "[cuDNN] own kernels compute ", describe(problem), ": ", why);
+  log(LogLevel::info, "cuDNN does not compute ", describe(problem), ": ", why);
+}
+
+void log_unusable(const char* why) {
+  static std::atomic<bool> is_said{false};
+  if (!is_said.exchange(true))
+    log(LogLevel::warning, "own kernels compute convolutions on GPUs, because cuDNN cannot be used: ", why);
 }
 
 }  // namespace
@@ -353,7 +362,6 @@ class CudnnPlan {
     auto* const stream =
         static_cast<cudaStream_t>(args.device == nullptr ? nullptr : args.device->native_stream());
     check_cudnn(cudnn().set_stream(handle.raw(), stream), "cudnnSetStream");
-    const std::lock_guard lock(mutex_);  // the library does not say that threads may share a plan
     check_cudnn(cudnn().execute(handle.raw(), built_.descriptors.back().raw(), pack.raw()),
                 "cudnnBackendExecute");
   }
@@ -361,7 +369,6 @@ class CudnnPlan {
  private:
   const CudnnProblem problem_;
   const Built built_;
-  std::mutex mutex_;
 };
 
 bool cudnn_is_usable() {
@@ -381,25 +388,31 @@ bool cudnn_is_usable() {
 
 std::shared_ptr<CudnnPlan> cudnn_plan(const CudnnProblem& problem) {
   if (!cudnn_is_usable()) return nullptr;
-  {
-    PlanCache& cache = plan_cache();
-    const std::lock_guard lock(cache.mutex);
-    if (const auto at = cache.plans.find(problem); at != cache.plans.end()) return at->second;
-  }
+  PlanCache& cache = plan_cache();
+  if (const auto known = cache.find(problem)) return *known;
   std::shared_ptr<CudnnPlan> plan;
+  std::optional<CudnnHandle> handle;
   try {
-    const CudnnHandle handle(problem.device);
+    handle.emplace(problem.device);
+    if (const auto known = cache.find(problem)) return *known;  // another thread had the handle
+  } catch (const CudnnError& error) {
+    log_unusable(error.what());
+    cache.put(problem, nullptr);
+    return nullptr;
+  }
+  try {
     // The thread may be capturing a graph. Building a plan may allocate memory and load code, and it does not
     // touch the stream.
     const CaptureExempt exempt;
-    if (std::optional<Built> built = build(problem, handle.raw()))
+    if (std::optional<Built> built = build(problem, handle->raw()))
       plan = std::make_shared<CudnnPlan>(problem, std::move(*built));
     else
-      log_missing(problem, "cuDNN has no engine for it");
+      log_missing(problem, "it has no engine");
   } catch (const CudnnError& error) {
     log_missing(problem, error.what());
   }
-  return remember(problem, std::move(plan), false);
+  cache.put(problem, plan);
+  return plan;
 }
 
 bool run_cudnn(const KernelArgs& args, const std::shared_ptr<CudnnPlan>& plan,
@@ -411,7 +424,7 @@ bool run_cudnn(const KernelArgs& args, const std::shared_ptr<CudnnPlan>& plan,
   } catch (const CudnnError& error) {
     if (error.of_execution()) throw;
     log_missing(plan->problem(), error.what());
-    (void)remember(plan->problem(), nullptr, true);
+    plan_cache().put(plan->problem(), nullptr);
     return false;
   }
 }

@@ -313,7 +313,7 @@ TEST_F(CudnnConvolutions, ThreadsMayCallAtTheSameTime) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(before + 2 * kThreads * kCalls, fake_cudnn().executions);
-  EXPECT_LE(fake_cudnn().handles - handles, kThreads);
+  EXPECT_LE(fake_cudnn().handles - handles, 1);
 }
 
 // What the environment says is read once, so another process shows it.

@@ -206,7 +206,7 @@ std::shared_ptr<const FakeGraph> read_graph(const Raw* operations, int64_t count
 std::string description(FakeGpu gpu) {
   struct Numbers {
     const char* name;
-    int version, processors, shared, threads_kb, cache_mb;
+    int version, processors, shared, blocks, cache_mb;
   };
   const Numbers n = gpu == FakeGpu::a100   ? Numbers{"NVIDIA A100", 800, 108, 166912, 32, 40}
                     : gpu == FakeGpu::b200 ? Numbers{"NVIDIA B200", 1000, 148, 232448, 32, 126}
@@ -220,7 +220,7 @@ std::string description(FakeGpu gpu) {
          field("multiProcessorCount", n.processors) + field("warpSize", 32) +
          field("maxSharedMemoryPerBlock", 49152) + field("maxSharedMemoryPerBlockOptin", n.shared) +
          field("reservedSharedMemoryPerBlock", 1024) + field("maxRegistersPerSM", 65536) +
-         field("maxCtasPerSM", n.threads_kb) + field("maxThreadsPerBlock", 1024) +
+         field("maxCtasPerSM", n.blocks) + field("maxThreadsPerBlock", 1024) +
          field("maxThreadsPerSM", 2048) + field("pciDeviceId", 0) + field("isTccDriver", 0) +
          field("supportCoopLaunch", 1) + field("smClockRateKHz", 1980000) +
          field("memClockRateKHz", 3201000) + field("l2CacheSize", int64_t{n.cache_mb} << 20) +

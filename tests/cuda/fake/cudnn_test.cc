@@ -2,6 +2,7 @@
 // tests/cuda/operators/cudnn_gpu_test.cc run here too.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -97,6 +98,12 @@ TEST_F(CudnnOnFake, APlanMayBeMadeDuringACapture) {
   EXPECT_EQ(before + 2, cuda::cudnn_executions());
   for (int i = 0; i < 5; ++i) chain.replay();
   EXPECT_EQ(before + 2, cuda::cudnn_executions()) << "a launch of a graph calls the library";
+}
+
+// In a process whose first call of cuDNN is in a capture.
+TEST_F(CudnnOnFake, TheHandleMayBeMadeDuringACapture) {
+  EXPECT_EQ(0, std::system("exec /proc/$PPID/exe --gtest_brief=1 "
+                           "--gtest_filter=CudnnOnFake.APlanMayBeMadeDuringACapture"));
 }
 
 TEST_F(CudnnOnFake, ACaptureMakesNoHandle) {
