@@ -5,8 +5,9 @@
 //   four
 //                     operators (mx); the four move more bytes, which do not count
 //   matmul_TYPE       TFLOP/s of a product of square matrices
-//   enqueue_add       host time per operation, from the first call until all have been issued and have ended,
-//   of
+//   conv_TYPE         TFLOP/s of a convolution of ResNet, and of its gradients (_x, _weight); by cuDNN if
+//                     there is one, unless MX_CUDNN=0
+//   enqueue_add       host time per operation, from the first call until all have been issued and ended, of
 //                     a chain of sums of 2x2 arrays; system "bare": copies of 16 bytes on one stream, without
 //                     the engine and arrays
 //   replay_add        time per operation of a segment of 100 such sums, launched as one graph
@@ -126,6 +127,26 @@ void products(const Settings& s) {
     report(s, "matmul_" + text, "mx", "TFLOP/s",
            2e-12 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n),
            [&] { out = matmul(a, b); });
+    set_tf32(before);
+  }
+}
+
+void convolutions(const Settings& s) {
+  const int64_t images = s.quick ? 1 : 64, channels = s.quick ? 8 : 128, size = s.quick ? 6 : 28;
+  const NoGrad pause;
+  for (const std::string text : {"f32", "tf32", "bf16", "f16"}) {
+    const DType type = text == "bf16" ? bf16 : text == "f16" ? f16 : f32;
+    const NDArray x = normal(0, 1, {images, channels, size, size}).to(type).to(s.device),
+                  weight = normal(0, 1, {channels, channels, 3, 3}).to(type).to(s.device);
+    const double work = 2e-12 * static_cast<double>(x.numel()) * static_cast<double>(channels) * 9;
+    const bool before = tf32();
+    set_tf32(text == "tf32");
+    NDArray out;
+    report(s, "conv_" + text, "mx", "TFLOP/s", work, [&] { out = convolution(x, weight, {.padding = 1}); });
+    report(s, "conv_" + text + "_x", "mx", "TFLOP/s", work,
+           [&] { out = convolution_transpose(x, weight, {.padding = 1}); });
+    report(s, "conv_" + text + "_weight", "mx", "TFLOP/s", work,
+           [&] { out = convolution_weights(x, x, {.kernel = 3, .padding = 1}); });
     set_tf32(before);
   }
 }
@@ -280,6 +301,7 @@ int main(int argc, char** argv) {
     launches(settings);
     bandwidth(settings);
     products(settings);
+    convolutions(settings);
     training(settings);
   });
 }

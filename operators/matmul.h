@@ -42,9 +42,9 @@ NDArray outer(const Arg& a, const NDArray& b);
 /// beta are truncated.
 NDArray addmm(const Arg& c, const NDArray& a, const NDArray& b, RealArg alpha = 1, RealArg beta = 1);
 
-/// Allows products of f32 on GPUs to round their operands to TF32, which has the 10-bit mantissa of f16:
-/// several times as fast. The environment variable MX_TF32=1 allows it too. The CPU ignores it. Any thread
-/// may call.
+/// Allows products and convolutions of f32 on GPUs to round their operands to TF32, which has the 10-bit
+/// mantissa of f16: several times as fast. The environment variable MX_TF32=1 allows it too. The CPU ignores
+/// it. Any thread may call.
 void set_tf32(bool allowed);
 bool tf32();
 

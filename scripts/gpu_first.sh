@@ -84,6 +84,8 @@ run() {
   step arrays 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='ArraysOnGpu*'
   step operators 150 bin/operators_gpu_test --gtest_color=no --gtest_filter='OperatorsOnGpu*'
   grep -E '^[a-z0-9_]+ \| ' "$out/operators.log" >"$out/operators.txt" || true # the table
+  MX_CUDNN_DEVICE_JSON=$out/cudnn_device.json step cudnn 90 bin/operators_gpu_test --gtest_color=no --gtest_filter='CudnnOnGpu*'
+  MX_CUDNN=0 step cudnn_off 60 bin/operators_gpu_test --gtest_color=no --gtest_filter='CudnnOnGpu*'
   step training 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='TrainingOnGpu*'
   step train_mnist 60 bin/train_mnist --device gpu:0 --data mnist --epochs 2 --save "$out/mnist.safetensors" \
     --curve "$out/mnist_loss.svg"
@@ -100,8 +102,9 @@ run() {
   step calls 30 bin/cuda_calls_bench
   step stream_bench 60 bin/stream_bench --device gpu:0
   step gpu_bench 200 bin/gpu_bench --rounds 3
+  MX_CUDNN=0 step gpu_bench_own 60 bin/gpu_bench --rounds 3 --case conv_
   step scaling 150 bin/engine_bench --scaling --rounds 1 --ops 100000 --systems mx mx_replay tbb omp
-  awk '/^\{/' "$out"/{calls,stream_bench,gpu_bench,scaling}.log >"$out/benchmarks.jsonl"
+  awk '/^\{/' "$out"/{calls,stream_bench,gpu_bench,gpu_bench_own,scaling}.log >"$out/benchmarks.jsonl"
   echo "logs and summary.txt are in $out"
 }
 

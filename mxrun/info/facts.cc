@@ -151,9 +151,11 @@ Section libraries() {
                    {"module mpi", module_state("mpi")},
                    {"module nccl", module_state("nccl")}}};
   const std::string toolkit = cuda_support().toolkit;
-  if (!toolkit.empty())
+  if (!toolkit.empty()) {
     section.facts.emplace_back("cuBLASLt",
                                place_of("libcublasLt.so." + toolkit.substr(0, toolkit.find('.'))));
+    section.facts.emplace_back("cuDNN", place_of("libcudnn_graph.so.9"));
+  }
   return section;
 }
 

@@ -1,5 +1,5 @@
-// Convolutions, transposed convolutions, and their gradient with respect to the weights, by products of
-// matrices or directly (convolution.h).
+// Convolutions, transposed convolutions, and their gradient with respect to the weights, by cuDNN, by
+// products of matrices or directly (convolution.h).
 //
 // Method of products: the patches of some images become the columns of a matrix (channels x taps, images x
 // positions). The weights times it are the result; the result's gradient times its transpose is the gradient
@@ -14,6 +14,7 @@
 #include "operators/convolution_shape.h"
 #include "operators/cuda/blas.h"
 #include "operators/cuda/convolution.h"
+#include "operators/cuda/convolution_cudnn.h"
 #include "operators/cuda/operand.h"
 #include "operators/cuda_kernels.h"
 
@@ -288,12 +289,21 @@ int64_t images_at_a_time(const Patches& p, int64_t rows, int64_t positions) {
                              std::max<int64_t>(1, p.images));
 }
 
-/// Returns true if products of matrices are the better way for groups with so many rows and columns of
-/// weights.
+/// Returns true if cuDNN is the better way. A guess: nobody has measured on a GPU that own kernels are better
+/// for groups of one channel, for which cuDNN has few engines.
+bool use_cudnn(int64_t groups, int64_t rows, int64_t channels) {
+  const ConvolutionMethod chosen = method().load(std::memory_order_relaxed);
+  if (chosen == ConvolutionMethod::automatic) return groups == 1 || rows > 1 || channels > 1;
+  return chosen == ConvolutionMethod::cudnn;
+}
+
+/// Returns true if products of matrices are a better way than direct sums for groups with so many rows and
+/// columns of weights.
 bool use_products(int64_t groups, int64_t rows, int64_t columns) {
   constexpr int64_t kFewRows = 4, kFewColumns = 8, kMostGroups = 8;
   const ConvolutionMethod chosen = method().load(std::memory_order_relaxed);
-  if (chosen != ConvolutionMethod::automatic) return chosen == ConvolutionMethod::products;
+  if (chosen == ConvolutionMethod::products) return true;
+  if (chosen == ConvolutionMethod::direct) return false;
   return rows >= kFewRows && columns >= kFewColumns && groups <= kMostGroups;
 }
 
@@ -431,9 +441,13 @@ void convolution(const KernelArgs& args) {
   if (y.numel() == 0) return;
   const Operand x(args, args.in[0], y.dtype), weight(args, w, y.dtype, !w.contiguous()),
       bias(args, args.in[args.in.size() - 1], y.dtype);
-  Correlation c =
-      detail::forward_correlation(sizes_of(args.attr<ConvolutionAttrs>(), y.rank()), *x, *weight, y);
-  if (args.in.size() == 3) {
+  const Tensor* const added = args.in.size() == 3 ? &*bias : nullptr;
+  const ConvolutionSizes sizes = sizes_of(args.attr<ConvolutionAttrs>(), y.rank());
+  Correlation c = detail::forward_correlation(sizes, *x, *weight, y);
+  if (use_cudnn(c.groups, c.rows, c.channels) &&
+      convolve_by_cudnn(args, ConvolutionPart::y, sizes, *x, *weight, y, added))
+    return;
+  if (added != nullptr) {
     c.bias = bias->data;
     c.bias_stride = bias->strides[0];
   }
@@ -448,8 +462,11 @@ void convolution_transpose(const KernelArgs& args) {
       bias(args, args.in[args.in.size() - 1], x.dtype);
   const Tensor* const added = args.in.size() == 3 ? &*bias : nullptr;
   const ConvolutionSizes sizes = sizes_of(args.attr<ConvolutionTransposeAttrs>(), x.rank());
-  const int64_t columns = w.shape[0] == 0 ? 0 : w.numel() / w.shape[0];
-  if (use_products(sizes.groups, w.shape[0] / sizes.groups, columns))
+  const int64_t columns = w.shape[0] == 0 ? 0 : w.numel() / w.shape[0], channels = w.shape[0] / sizes.groups;
+  if (use_cudnn(sizes.groups, w.shape[1], channels) &&
+      convolve_by_cudnn(args, ConvolutionPart::x, sizes, x, *weight, *y, added))
+    return;
+  if (use_products(sizes.groups, channels, columns))
     return transpose_by_products(args, sizes, x, *weight, *y, added);
   detail::each_backward_correlation(sizes, *y, *weight, x, [&](Correlation c) {
     if (added != nullptr) {
@@ -464,8 +481,11 @@ void convolution_weights(const KernelArgs& args) {
   const Tensor& weight = args.out[0];
   if (weight.numel() == 0) return;
   const Operand x(args, args.in[0], weight.dtype), dy(args, args.in[1], weight.dtype);
-  const Correlation c = detail::forward_correlation(
-      sizes_of(args.attr<ConvolutionWeightsAttrs>(), weight.rank()), *x, weight, *dy);
+  const ConvolutionSizes sizes = sizes_of(args.attr<ConvolutionWeightsAttrs>(), weight.rank());
+  const Correlation c = detail::forward_correlation(sizes, *x, weight, *dy);
+  if (use_cudnn(c.groups, c.rows, c.channels) &&
+      convolve_by_cudnn(args, ConvolutionPart::weight, sizes, *x, weight, *dy, nullptr))
+    return;
   const Patches p = patches_of(c);
   if (!use_products(c.groups, c.rows, weight.numel() / weight.shape[0])) {
     const int64_t most = p.images * volume(p.out_size), blocks = std::min<int64_t>(weight.numel(), 1 << 20);
