@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "comm/host_name.h"
+#include "comm/meeting_point.h"
 #include "comm/module.h"
 #include "comm/net/interface.h"
 #include "comm/net/tls.h"

@@ -16,7 +16,6 @@
 #include "comm/net/tls.h"
 #include "comm/rendezvous/local.h"
 #include "comm/rendezvous/lost.h"
-#include "comm/start.h"
 #include "engine/base/error.h"
 #include "kvstore/local_store.h"
 #include "operators/operators.h"
