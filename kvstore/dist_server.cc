@@ -177,10 +177,11 @@ void DistServerStore::run(const KeyPtr& key, const char* name, Access access, in
           try {
             work(done);
           } catch (...) {
-            // There is no memory for what the servers would answer, for example. Nothing was sent. A key to
-            // which this worker sends nothing stays usable for the others, until its next value is owed.
+            // There is no memory for what the servers would answer, for example. Nothing was sent, so the
+            // others would wait for this worker. If they know the key and nothing was to be sent, they wait
+            // only for its next value.
             std::exception_ptr error = std::current_exception();
-            if (!sends) return end->fail(std::move(error));
+            if (!sends && key->declared) return end->fail(std::move(error));
             key->report_failed(error);
             done(std::move(error));
           }
