@@ -66,8 +66,14 @@ void run_without_memory(const std::string& type, bool first_use) {
     kv->allreduce({"b"}, {value}, {sum});
     sum.wait();
   }
-  const NDArray in_use = zeros({10'000'000});  // nothing is left of the first sum
-  in_use.wait();
+  kv->barrier();
+  wait_all();
+  // Afterwards nothing is left of what the first sum has used.
+  std::vector<NDArray> in_use;
+  for (int i = 0; i < 4; ++i) {
+    in_use.push_back(zeros({10'000'000}));
+    in_use.back().wait();
+  }
   kv->barrier();
   if (kv->rank() == 1) limit_memory();
   const NDArray sum = empty({10'000'000});
