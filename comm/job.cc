@@ -9,12 +9,15 @@
 #include <utility>
 
 #include "comm/host_name.h"
+#include "comm/meeting_point.h"
 #include "comm/module.h"
 #include "comm/net/interface.h"
 #include "comm/net/tls.h"
+#include "comm/rendezvous/group_failures.h"
 #include "comm/start.h"
 #include "comm/transport_communicator.h"
 #include "engine/base/check.h"
+#include "engine/base/error.h"
 #include "engine/base/log.h"
 
 namespace mx::comm {
@@ -234,6 +237,21 @@ void Job::check_departures(Departures& departures, const std::string& group) {
                                     ", which ended with exit status 0 before it joined"));
 }
 
+std::shared_ptr<Communicator> Job::connect_group_of(GroupRequest& request, GroupMaker make,
+                                                    bool may_use_tcp) {
+  request.address = listen_address();
+  request.self = identity();
+  try {
+    return make(request);
+  } catch (const CommunicationError& error) {
+    // Only this type says, to all ranks, that the host does not give them shared memory. The derived types
+    // are losses and strangers.
+    if (!may_use_tcp || typeid(error) != typeid(CommunicationError)) throw;
+    log(LogLevel::warning, mx::detail::concat("[world] no shared memory, so TCP is used: ", error.what()));
+    return make_tcp_group(request);
+  }
+}
+
 std::shared_ptr<Communicator> Job::make_group(const std::string& transport, const std::string& key) {
   MX_CHECK(place_.role == Role::worker, InvalidState, "[world] expected a worker, got server ", place_.rank,
            ": groups have workers only");
@@ -260,25 +278,26 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
     std::lock_guard making(making_);
     request.key = key;
     request.host = host_;
-    request.address = listen_address();
-    request.self = identity();
     request.timeout_ms = place_.timeout_ms;
     request.explain_loss = [this](int rank) { return explain_loss(rank); };
     request.noticed_loss = [this](int rank) { report_cause(rank); };
     request.noticed_timeout = [this](int rank) { report_cause(rank, true); };
     const auto departures = std::make_shared<Departures>(request.rendezvous, place_.epoch, key, place_.rank);
-    request.check = [this, key, held = std::weak_ptr(departures)] {
+    const auto failures = std::make_shared<GroupFailures>(request.rendezvous, place_.epoch, key, place_.rank);
+    request.check = [this, key, held = std::weak_ptr(departures), told = std::weak_ptr(failures)] {
       check();
       if (const auto looked_at = held.lock()) check_departures(*looked_at, key);
+      if (const auto looked_at = told.lock()) looked_at->check();
     };
     try {
-      group = make(request);
-    } catch (const CommunicationError& error) {
-      // Only this type says, to all ranks, that the host does not give them shared memory. The derived types
-      // are losses and strangers.
-      if (!choose || name != "shm" || typeid(error) != typeid(CommunicationError)) throw;
-      log(LogLevel::warning, mx::detail::concat("[world] no shared memory, so TCP is used: ", error.what()));
-      group = make_tcp_group(request);
+      group = connect_group_of(request, make, choose && name == "shm");
+    } catch (const PeerLost&) {
+      throw;  // the others find that out themselves
+    } catch (const Timeout&) {
+      throw;
+    } catch (...) {
+      failures->tell(host_, current_exception_text());
+      throw;
     }
   }
   std::exception_ptr failure;

@@ -69,6 +69,8 @@ class Job {
   std::string share_rendezvous(Deadline deadline);
   std::string start_rendezvous(const std::string& host, uint16_t port, Deadline deadline);
   std::shared_ptr<Communicator> make_group(const std::string& transport, const std::string& key);
+  /// `may_use_tcp`: uses TCP if the host gives the ranks no shared memory.
+  std::shared_ptr<Communicator> connect_group_of(GroupRequest& request, GroupMaker make, bool may_use_tcp);
   /// Gives a group with messages the cost model of its type, which the first such group measures.
   void set_cost_model(Communicator& group);
   void on_consequence(std::string_view key, std::string_view value);

@@ -1,6 +1,7 @@
 list(APPEND mx_comm_sources
   rendezvous/client.cc
   rendezvous/departures.cc
+  rendezvous/group_failures.cc
   rendezvous/limits.cc
   rendezvous/local.cc
   rendezvous/lost.cc

@@ -1,6 +1,7 @@
 list(APPEND mx_comm_sources
   group_of_one.cc
   job.cc
+  meeting_point.cc
   place.cc
   start.cc
   tcp/acceptor.cc

@@ -4,7 +4,7 @@
 
 #include "comm/job.h"
 #include "comm/module.h"
-#include "comm/start.h"
+#include "comm/rendezvous/lost.h"
 #include "engine/base/check.h"
 
 namespace mx::comm {

@@ -31,6 +31,13 @@ std::shared_ptr<Communicator> new_group(const std::string& transport = "auto");
 /// the process is alone.
 std::shared_ptr<Rendezvous> rendezvous();
 
+/// Throws PeerLost if a process of the job is known to be lost.
+void check_processes();
+struct LostProcess;
+/// Names the process because of which a lost one has failed: "; it failed because of server 1 on host n0".
+/// Returns "" if the process was lost by itself, as far as the rendezvous knows.
+std::string cause_of_loss(const LostProcess& lost);
+
 /// Tells the heartbeats which step the program is at. Errors of other ranks name it.
 void report_step(int64_t step);
 

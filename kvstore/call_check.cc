@@ -19,6 +19,11 @@ void check_timeout(int64_t timeout_ms) {
            timeout_ms);
 }
 
+void check_elements(const char* op, int64_t elements) {
+  MX_CHECK(elements >= 0, InvalidArgument, "[", op, "] expected a number of elements of at least 0, got ",
+           elements);
+}
+
 void check_values(const char* op, const std::string& key, const std::vector<NDArray>& values,
                   const Shape& shape, KVReduce reduce) {
   MX_CHECK(!values.empty(), InvalidArgument, "[", op, "] expected one value or more for key \"", key,

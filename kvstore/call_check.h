@@ -36,6 +36,8 @@ class CallScope {
 
 /// Throws for a negative time limit.
 void check_timeout(int64_t timeout_ms);
+/// Throws for a negative number of elements.
+void check_elements(const char* op, int64_t elements);
 /// Throws, naming the key, if there is no value, one of another shape, or one of which no mean can be taken.
 void check_values(const char* op, const std::string& key, const std::vector<NDArray>& values,
                   const Shape& shape, KVReduce reduce);

@@ -7,7 +7,6 @@
 #include "comm/deadline.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
-#include "engine/skip_cause.h"
 
 namespace mx::detail {
 
@@ -92,8 +91,8 @@ void CallSequence::ready(uint64_t number, int priority, Call call) {
   start_ready(lock);
 }
 
-void CallSequence::skip(uint64_t number, int priority, const std::string& what) {
-  const std::exception_ptr cause = skip_cause();
+void CallSequence::skip(uint64_t number, int priority, const std::string& what,
+                        const std::exception_ptr& cause) {
   std::string text = "the operation was cancelled";
   try {
     if (cause != nullptr) std::rethrow_exception(cause);

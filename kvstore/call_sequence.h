@@ -56,6 +56,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "engine/skip_cause.h"
 #include "kvstore/call_choice.h"
 
 namespace mx::detail {
@@ -80,20 +81,25 @@ class CallSequence : public std::enable_shared_from_this<CallSequence> {
     Done done{};
   };
 
-  /// A place in the order. Either start() is called, once, or the destructor reports the call as skipped.
+  /// A place in the order. Either start() or fail() is called, once, or the destructor reports the call as
+  /// skipped.
   class Ticket {
    public:
     Ticket(std::shared_ptr<CallSequence> sequence, uint64_t number, int priority, std::string what)
         : sequence_(std::move(sequence)), number_(number), priority_(priority), what_(std::move(what)) {}
     Ticket(Ticket&& other) noexcept = default;
     ~Ticket() {
-      if (sequence_ != nullptr) sequence_->skip(number_, priority_, what_);
+      if (sequence_ != nullptr) sequence_->skip(number_, priority_, what_, skip_cause());
+    }
+    /// Reports the call as skipped because of the error.
+    void fail(const std::exception_ptr& error) {
+      std::exchange(sequence_, nullptr)->skip(number_, priority_, what_, error);
     }
     /// Starts the call when its turn comes. Never blocks.
     void start(Call call) { std::exchange(sequence_, nullptr)->ready(number_, priority_, std::move(call)); }
 
    private:
-    std::shared_ptr<CallSequence> sequence_;  // null after start()
+    std::shared_ptr<CallSequence> sequence_;  // null after start() and fail()
     uint64_t number_;
     int priority_;
     std::string what_;
@@ -123,7 +129,7 @@ class CallSequence : public std::enable_shared_from_this<CallSequence> {
   };
 
   void ready(uint64_t number, int priority, Call call);
-  void skip(uint64_t number, int priority, const std::string& what);
+  void skip(uint64_t number, int priority, const std::string& what, const std::exception_ptr& cause);
   bool chooses() const;
   std::optional<uint64_t> next_to_start() const;
   std::optional<CallChoice> waiting_calls(int64_t& timeout_ms) const;

@@ -102,7 +102,13 @@ void push_collective(CallSequence& sequence, const std::shared_ptr<DeviceGate>& 
         state->writes = std::move(writes_of);
         state->completion = std::move(completion);
         Stream* const stream = running.stream();
-        CallSequence::Call started = call(stream);
+        CallSequence::Call started;
+        try {
+          started = call(stream);
+        } catch (...) {  // there is no memory for the result, for example
+          ticket.fail(std::current_exception());
+          throw;
+        }
         call = nullptr;
         if (stream != nullptr) {
           const std::shared_ptr<EventPoint> point = stream->mark();

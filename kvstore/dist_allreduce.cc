@@ -287,12 +287,14 @@ void DistAllreduce::broadcast_message(const std::string& what, const NDArray& bu
                                   .done = {}};
         return CallSequence::Call{.requests = cut_request(whole, cut), .bytes = buffer.bytes()};
       }};
-  (rank() == 0 ? op.reads : op.writes).push_back(buffer);
+  if (rank() == 0) op.reads.push_back(buffer);
+  op.writes.push_back(buffer);  // also on rank 0, where the bytes stay: an error must be found there, too
   push_collective(*sequence_, gate_, std::move(op));
 }
 
 void DistAllreduce::broadcast_all(const char* op, const std::vector<std::string>& keys,
-                                  const std::vector<NDArray>& arrays, const KVOptions& options) {
+                                  const std::vector<NDArray>& arrays, const KVOptions& options,
+                                  bool fails_on_first) {
   compare_new_keys(op, keys, arrays, options);
   if (size() == 1) return;
   for (const MessageRange range : messages_of(arrays, options_.fuse_bytes)) {
@@ -303,9 +305,14 @@ void DistAllreduce::broadcast_all(const char* op, const std::vector<std::string>
       for (size_t i = range.begin; i < range.end; ++i)
         parts[i - range.begin].copy_from(arrays[i], options.where);
     broadcast_message(name_of(keys, range), buffer, options);
-    if (rank() == 0) continue;
-    for (size_t i = range.begin; i < range.end; ++i)
-      NDArray(arrays[i]).copy_from(parts[i - range.begin], options.where);
+    for (size_t i = range.begin; i < range.end; ++i) {
+      if (rank() > 0) {
+        NDArray(arrays[i]).copy_from(parts[i - range.begin], options.where);
+      } else if (fails_on_first) {  // the value stays, but has the error of the broadcast
+        current_engine().push([] {}, {.reads = {buffer.var()}, .updates = {arrays[i].var()}, .name = op},
+                              options.where);
+      }
+    }
   }
 }
 
@@ -332,7 +339,7 @@ void DistAllreduce::init_all(const char* op, const std::vector<std::string>& key
     stored.push_back(empty(value.shape(), sum_type(value.dtype())));
     stored.back().copy_from(value, where);
   }
-  broadcast_all(op, keys, stored, {.where = where});
+  broadcast_all(op, keys, stored, {.where = where}, true);
   for (size_t i = 0; i < keys.size(); ++i) table_.add(keys[i], stored[i]);
 }
 

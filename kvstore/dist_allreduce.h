@@ -111,8 +111,9 @@ class DistAllreduce final : public KVStore {
   std::vector<NDArray> sum_over_ranks(Exchange& exchange);
   NDArray sum_message(const Exchange& exchange, const std::string& what, const NDArray& value, NDArray out);
   void broadcast_message(const std::string& what, const NDArray& buffer, const KVOptions& options);
+  /// Copies the arrays of rank 0 to all. With `fails_on_first`, those of rank 0 get an error of that, too.
   void broadcast_all(const char* op, const std::vector<std::string>& keys, const std::vector<NDArray>& arrays,
-                     const KVOptions& options);
+                     const KVOptions& options, bool fails_on_first = false);
   void init_all(const char* op, const std::vector<std::string>& keys, const std::vector<NDArray>& values,
                 std::source_location where);
   void in_slices(const char* op, comm::Collective collective, const KVKey& key, const NDArray& flat,

@@ -1,6 +1,5 @@
 // DistAllreduce: barriers, and files that rank 0 writes and reads.
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -10,69 +9,13 @@
 #include "kvstore/call_check.h"
 #include "kvstore/collective_op.h"
 #include "kvstore/dist_allreduce.h"
+#include "kvstore/packed_error.h"
 #include "kvstore/sum.h"
 #include "ndarray/grad_mode.h"
-#include "ndarray/io/io_error.h"
 #include "ndarray/io/mapped_file.h"
 #include "ndarray/io/safetensors.h"
 
 namespace mx::detail {
-namespace {
-
-/// The errors whose type survives the way to the other ranks.
-enum class ErrorKind : char { none, invalid_argument, invalid_state, file, format, out_of_memory, other };
-
-/// One character for the kind, then the text; empty for no error. A FileError has its code in between.
-std::string pack_error(const std::exception_ptr& error) {
-  if (!error) return {};
-  const auto pack = [](ErrorKind kind, const std::string& text) {
-    return std::string(1, static_cast<char>(kind)) + text;
-  };
-  try {
-    std::rethrow_exception(error);
-  } catch (const FileError& e) {
-    const int code = e.code();
-    std::string text(sizeof code, '\0');
-    std::memcpy(text.data(), &code, sizeof code);
-    return pack(ErrorKind::file, text + e.operation() + '\0' + e.path());
-  } catch (const FormatError& e) {
-    return pack(ErrorKind::format, e.what());
-  } catch (const InvalidArgument& e) {
-    return pack(ErrorKind::invalid_argument, e.what());
-  } catch (const InvalidState& e) {
-    return pack(ErrorKind::invalid_state, e.what());
-  } catch (const OutOfMemory& e) {
-    return pack(ErrorKind::out_of_memory, e.what());
-  } catch (const std::exception& e) {
-    return pack(ErrorKind::other, e.what());
-  }
-}
-
-[[noreturn]] void throw_packed(const std::string& packed) {
-  const std::string text = packed.substr(1);
-  switch (static_cast<ErrorKind>(packed[0])) {
-    case ErrorKind::file: {
-      int code = 0;
-      MX_CHECK(text.size() > sizeof code, ProtocolError, "[KVStore] expected an error of rank 0, got ",
-               text.size(), " bytes");
-      std::memcpy(&code, text.data(), sizeof code);
-      const size_t end = std::min(text.find('\0', sizeof code), text.size() - 1);
-      throw FileError(text.substr(sizeof code, end - sizeof code), text.substr(end + 1), code, "on rank 0");
-    }
-    case ErrorKind::format:
-      throw FormatError(text);
-    case ErrorKind::invalid_argument:
-      throw InvalidArgument(text);
-    case ErrorKind::invalid_state:
-      throw InvalidState(text);
-    case ErrorKind::out_of_memory:
-      throw OutOfMemory(text);
-    default:
-      throw Error(text);
-  }
-}
-
-}  // namespace
 
 void DistAllreduce::share_bytes(const std::string& what, std::string& bytes, int64_t patience) {
   const auto broadcast = [&](void* data, size_t count, int64_t times) {
@@ -112,7 +55,7 @@ void DistAllreduce::on_first(const std::string& what, const std::function<void()
     throw;
   }
   if (error) std::rethrow_exception(error);
-  if (!packed.empty()) throw_packed(packed);
+  if (!packed.empty()) throw_packed_error(packed);
 }
 
 void DistAllreduce::save(const std::string& path) {
@@ -193,6 +136,7 @@ void DistAllreduce::push_barrier(const NDArray& token, const KVOptions& options)
                    .reads = {token},
                    .writes = {token},
                    .priority = engine_priority(options.priority),
+                   .fence = true,
                    .where = options.where,
                    .call = [call = call_options("barrier", options)](Stream*) {
                      comm::Request request{

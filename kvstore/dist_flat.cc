@@ -14,6 +14,7 @@
 namespace mx::detail {
 
 mx::Slice DistAllreduce::slice_of(int64_t elements) const {
+  check_elements("slice_of", elements);
   const comm::Slice slice = comm::slice_of(static_cast<size_t>(elements), size(), rank());
   return {static_cast<int64_t>(slice.begin), static_cast<int64_t>(slice.begin + slice.count)};
 }
@@ -66,6 +67,7 @@ void DistAllreduce::gather_slices(const KVKey& key, const NDArray& flat, const K
 }
 
 NDArray DistAllreduce::buffer(int64_t elements, DType dtype) {
+  check_elements("buffer", elements);
   const std::lock_guard lock(mutex_);
   // Allocation is a collective call, which the group itself does not compare with other calls. The comparison
   // also ends all earlier calls, so that none is in flight on some ranks only.

@@ -162,6 +162,7 @@ void DistServerStore::run(const KeyPtr& key, const char* name, Access access, in
       [key, owed = std::move(owed), access = std::move(access), work = std::move(work)](
           RunContext, Completion completion) mutable {
         owed.paid();
+        const bool sends = access.sends;
         auto end = std::make_shared<Completion>(std::move(completion));
         const Done done = [key, end, access](std::exception_ptr error) {
           if (error != nullptr) {
@@ -172,7 +173,19 @@ void DistServerStore::run(const KeyPtr& key, const char* name, Access access, in
             end->done();
           }
         };
-        key->after_report([work, done] { work(done); });
+        key->after_report([key, work, done, end, sends] {
+          try {
+            work(done);
+          } catch (...) {
+            // There is no memory for what the servers would answer, for example. Nothing was sent, so the
+            // others would wait for this worker. If they know the key and nothing was to be sent, they wait
+            // only for its next value.
+            std::exception_ptr error = std::current_exception();
+            if (!sends && key->declared) return end->fail(std::move(error));
+            key->report_failed(error);
+            done(std::move(error));
+          }
+        });
       },
       {.reads = only_reads,
        .writes = writes,
@@ -253,11 +266,14 @@ void DistServerStore::exchange(const KeyPtr& key, kv::Kind kind, const char* nam
   const int priority = engine_priority(options.priority);
   run(key, name, std::move(access), priority, options.where,
       [key, kind, value, result, divisor, priority, timeout_ms = options.timeout_ms](const Done& done) {
+        // Before anything is sent: this throws if there is no memory for the result.
+        std::byte* const into = result.defined() ? elements_of(result) : nullptr;
+        const std::byte* const elements = value.defined() ? elements_of(value) : nullptr;
         key->declare(priority, timeout_ms, done, [=] {
           key->send({.kind = kind,
-                     .elements = value.defined() ? elements_of(value) : nullptr,
+                     .elements = elements,
                      .type = value.defined() ? message_type(value.dtype()) : key->body.type,
-                     .into = result.defined() ? elements_of(result) : nullptr,
+                     .into = into,
                      .number = divisor,
                      .priority = priority,
                      .timeout_ms = timeout_ms},
@@ -268,12 +284,16 @@ void DistServerStore::exchange(const KeyPtr& key, kv::Kind kind, const char* nam
     if (&out.impl() != &result.impl()) out.copy_from(result, options.where);
 }
 
-/// Optimisers take gradients in floating point. The servers convert what they get, so they would not notice.
+/// Optimisers take values and gradients in floating point. The servers convert the gradients that they get,
+/// so they would not notice others.
 void DistServerStore::check_gradients(const std::string& key, const std::vector<NDArray>& values) const {
-  for (const NDArray& value : values)
-    MX_CHECK(optimizer_.empty() || is_floating(value.dtype()), InvalidArgument,
-             "[push] expected a gradient in floating point for key \"", key,
-             "\", because the store has the optimiser '", optimizer_, "', got ", value.dtype());
+  if (optimizer_.empty()) return;
+  const auto check = [&](const char* what, DType type) {
+    MX_CHECK(is_floating(type), InvalidArgument, "[push] expected ", what, " in floating point for key \"",
+             key, "\", because the store has the optimiser '", optimizer_, "', got ", type);
+  };
+  check("a value", keys_.at(key)->type);
+  for (const NDArray& value : values) check("a gradient", value.dtype());
 }
 
 void DistServerStore::push(const KVKey& key, const Values& values, const KVOptions& options) {
@@ -360,10 +380,6 @@ void DistServerStore::broadcast_from_first(const std::vector<KVKey>& keys, const
     }
     run_erase(key, true, options.where);
   }
-}
-
-void DistServerStore::sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) {
-  allreduce({key}, {Values(flat)}, {flat}, options);
 }
 
 // Calls of all workers together.

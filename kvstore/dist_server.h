@@ -59,8 +59,6 @@ class DistServerStore final : public KVStore {
                             const KVOptions& options) override;
   void check_equal(const std::vector<KVKey>& keys, const std::vector<NDArray>& values, const NDArray& token,
                    const KVOptions& options) override;
-  /// Each worker gets the whole sum, so its slice is everything: the default of slice_of().
-  void sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options) override;
   void set_updater(Updater updater) override;
   void set_optimizer(const std::string& name, const AttrMap& options, std::source_location where) override;
   void set_optimizer_option(const std::string& option, double value, std::source_location where) override;

@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "kvstore/dist_server.h"
 #include "kvstore/dist_server_key.h"
+#include "kvstore/packed_error.h"
 #include "kvstore/server/shard.h"
 #include "kvstore/store_table.h"
 #include "ndarray/grad_mode.h"
@@ -86,8 +87,8 @@ void DistServerStore::finish_together(const std::exception_ptr& error) {
   kv::Bytes body;
   uint64_t code = 0;
   if (error != nullptr) {
-    body = kv::Bytes::of(kv::text_of(error).substr(0, kv::kLargestText));
-    code = static_cast<uint64_t>(kv::code_of(error));
+    body = kv::Bytes::of(pack_error(error).substr(0, kv::kLargestText));
+    code = static_cast<uint64_t>(kv::ErrorCode::error);
   }
   // Worker 0 may take long to write or to read a file. If it is lost meanwhile, the others learn of it.
   constexpr int64_t kPatience = 60;
@@ -99,8 +100,9 @@ void DistServerStore::finish_together(const std::exception_ptr& error) {
                  .number = code,
                  .all_servers = false,
                  .timeout_ms = limit_ms});
-  } catch (const Error&) {
-    if (error != nullptr) std::rethrow_exception(error);  // with its own type
+  } catch (const Error& told) {
+    if (error != nullptr) std::rethrow_exception(error);
+    if (is_packed_error(told.what())) throw_packed_error(told.what());
     throw;
   }
 }

@@ -56,7 +56,12 @@ void DistServerStore::Key::declare(int priority, int64_t timeout_ms, const Done&
   const Done each =
       kv::after_all(pieces.size(), [done, next = std::move(next)](const std::exception_ptr& error) {
         if (error != nullptr) return done(error);
-        next();
+        // This runs on the thread of the connections, which would take an exception for a broken one.
+        try {
+          next();
+        } catch (...) {
+          done(std::current_exception());
+        }
       });
   for (Piece& piece : pieces) {
     kv::KeyBody part = body;

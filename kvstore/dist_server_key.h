@@ -110,7 +110,8 @@ struct DistServerStore::Key : std::enable_shared_from_this<DistServerStore::Key>
   /// Sends a request for one piece; `done` gets its answer.
   void send_piece(Piece& piece, const Request& request, kv::Bytes body,
                   std::function<void(kv::Bytes, std::exception_ptr)> done);
-  /// Declares the key if that was not done, then calls `next`, or `done` with an error.
+  /// Declares the key if that was not done, then calls `next`, or `done` with an error, such as that of
+  /// `next`.
   void declare(int priority, int64_t timeout_ms, const Done& done, std::function<void()> next);
   /// Tells the servers that a value of this worker has failed, so that no other worker waits for it.
   /// Operations that begin meanwhile wait in after_report(), because they use the same sequences.

@@ -109,6 +109,8 @@ std::shared_ptr<KVStore> KVStore::create(const std::string& type, const KVStoreO
   expect(options.cut_bytes >= 1, "cut_bytes of at least 1", options.cut_bytes);
   expect(options.bytes_in_flight >= 1, "bytes_in_flight of at least 1", options.bytes_in_flight);
   expect(options.check_every >= 0, "check_every of at least 0", options.check_every);
+  expect(options.order == KVOrder::program || options.order == KVOrder::priority,
+         "KVOrder::program or KVOrder::priority", static_cast<int64_t>(options.order));
   return maker(options);  // without the lock: the maker may wait for other processes
 }
 
@@ -183,12 +185,21 @@ void KVStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::ve
 void KVStore::sum_slices(const KVKey&, const NDArray&, const KVOptions&) { check_slices("sum_slices"); }
 void KVStore::gather_slices(const KVKey&, const NDArray&, const KVOptions&) { check_slices("gather_slices"); }
 
-void KVStore::check_slices(const char* op) const {
+Slice KVStore::slice_of(int64_t elements) const {
+  check_slices("slice_of", elements);
+  return {0, elements};
+}
+
+void KVStore::check_slices(const char* op, int64_t elements) const {
+  detail::check_elements(op, elements);
   MX_CHECK(size() == 1, InvalidState, "[", op, "] expected a store without servers (shard_optimizer), got \"",
            type(), '"');
 }
 
-NDArray KVStore::buffer(int64_t elements, DType dtype) { return empty({elements}, dtype); }
+NDArray KVStore::buffer(int64_t elements, DType dtype) {
+  detail::check_elements("buffer", elements);
+  return empty({elements}, dtype);
+}
 
 void KVStore::check_equal(const std::vector<KVKey>& keys, const std::vector<NDArray>& values, const NDArray&,
                           const KVOptions&) {

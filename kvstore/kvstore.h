@@ -182,18 +182,20 @@ class KVStore {
   virtual void broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                     const KVOptions& options = {});
 
-  // Building blocks of nn::Trainer with a sharded optimiser. `flat` is contiguous, of rank 1; both calls
-  // change it in place. The defaults do nothing with one process, and throw InvalidState with several, as in
-  // stores with servers.
+  // Building blocks of nn::Trainer with a sharded optimiser. `flat` is contiguous, of rank 1; the calls with
+  // it change it in place. The defaults do nothing with one process, and throw InvalidState with several, as
+  // in stores with servers.
 
   /// Returns the part of `elements` elements that belongs to this process: all parts together are the whole.
-  virtual Slice slice_of(int64_t elements) const { return {0, elements}; }
+  /// Throws InvalidArgument for a negative number.
+  virtual Slice slice_of(int64_t elements) const;
   /// Sums over all processes. Afterwards the slice of this process holds the sum, and the rest is undefined.
   virtual void sum_slices(const KVKey& key, const NDArray& flat, const KVOptions& options = {});
   /// Copies the slice of each process to all others.
   virtual void gather_slices(const KVKey& key, const NDArray& flat, const KVOptions& options = {});
   /// Returns an array of rank 1 in memory from which this store sums with the fewest copies. All processes
-  /// call it with the same arguments, in the same order. May block.
+  /// call it with the same arguments, in the same order. May block. Throws InvalidArgument for a negative
+  /// number.
   virtual NDArray buffer(int64_t elements, DType dtype);
   /// Compares checksums of the values between all processes. Returns at once; an operation that updates
   /// `token` fails with ProtocolError, which names the processes and the key of the first difference. Throws
@@ -203,8 +205,9 @@ class KVStore {
 
   /// A function that push() calls instead of replacing the stored array. It calls operators that change
   /// `stored` in place, given the sum of the pushed values. Both arrays have the type in which sums are
-  /// stored. It runs inside of push(), which holds a lock, so it must not call the store. An empty function
-  /// restores the replacement. Throws InvalidState in stores with servers, which take set_optimizer() only.
+  /// stored. It runs inside of push(), which holds a lock, so it must not call the store. If it sets `stored`
+  /// to an array of another shape or type, push() throws InvalidArgument. An empty function restores the
+  /// replacement. Throws InvalidState in stores with servers, which take set_optimizer() only.
   using Updater = std::function<void(const std::string& key, const NDArray& sum, NDArray& stored)>;
   virtual void set_updater(Updater updater) = 0;
   /// Sets an updater that is an optimiser: push() applies the sum as a gradient to the stored array. `name`
@@ -212,7 +215,9 @@ class KVStore {
   /// the updater. With servers, they keep the state of the optimiser.
   virtual void set_optimizer(const std::string& name, const AttrMap& options,
                              std::source_location where = std::source_location::current()) = 0;
-  /// Changes an option of the optimiser, such as "lr". Takes effect after all earlier pushes.
+  /// Changes an option of the optimiser, such as "lr". Takes effect after all earlier pushes. Throws
+  /// InvalidArgument for an option that is unknown or out of range, and for one with which the optimiser
+  /// would have other state: "momentum" from 0 to 0.9, for example.
   virtual void set_optimizer_option(const std::string& option, double value,
                                     std::source_location where = std::source_location::current()) = 0;
   /// Sets how values are compressed before they are sent: "none", the default. Throws InvalidArgument for
@@ -222,7 +227,8 @@ class KVStore {
   /// Writes all stored arrays and the state of the optimiser to a file; process 0 writes. Blocks.
   virtual void save(const std::string& path) = 0;
   /// Reads what save() wrote; process 0 reads. Throws InvalidArgument, before anything has changed, if keys,
-  /// shapes or types differ. Blocks.
+  /// shapes or types differ. Errors of the file (FileError, FormatError) have their types on all processes.
+  /// Blocks.
   virtual void load(const std::string& path) = 0;
   /// Returns copies of what save() writes: arrays "array:<key>" and "state:<key>:<name>", the latter of the
   /// optimiser. All processes call it; process 0 gets the arrays, and others may get an empty list. Blocks.
@@ -245,7 +251,9 @@ class KVStore {
   virtual void on_epoch(std::function<void(int64_t epoch)> changed) { changed(epoch()); }
   /// Blocks until all processes have called barrier() and the operations of all their earlier calls have
   /// ended. Throws Timeout, naming the processes that did not come, after `timeout_ms` (0: that of the
-  /// store).
+  /// store). Without servers, it waits for all operations of this process, so it also throws what wait_all()
+  /// would: the first error since the last wait_all(), even if wait() has thrown it before. With servers, it
+  /// throws errors of this store only.
   virtual void barrier(int64_t timeout_ms = 0) = 0;
   /// Pushes the barrier as an operation that updates `token`, and returns at once: operations that use the
   /// token afterwards run when all processes have passed.
@@ -255,7 +263,7 @@ class KVStore {
   KVStore() = default;
 
  private:
-  void check_slices(const char* op) const;
+  void check_slices(const char* op, int64_t elements = 0) const;
 
   std::atomic<int64_t> trainers_{0};
 };

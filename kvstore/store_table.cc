@@ -2,6 +2,7 @@
 
 #include "engine/base/check.h"
 #include "kvstore/call_check.h"
+#include "kvstore/optimizer_option.h"
 #include "ndarray/grad_mode.h"
 #include "operators/indexing.h"
 #include "optim/detail/dictionary.h"
@@ -36,9 +37,16 @@ std::unique_ptr<optim::Optimizer> StoreTable::make(const std::string& key, const
 
 void StoreTable::apply(const std::string& key, Entry& entry, const NDArray& sum, std::source_location where) {
   if (updater_) {
-    updater_(key, sum, entry.stored);
+    NDArray stored = entry.stored;
+    updater_(key, sum, stored);
+    const auto describe = [](const NDArray& array) {
+      return array.defined() ? concat(array.dtype(), ' ', array.shape()) : std::string("none");
+    };
+    MX_CHECK(describe(stored) == describe(entry.stored), InvalidArgument,
+             "[push] expected the updater to leave an array ", describe(entry.stored), " for key \"", key,
+             "\", got ", describe(stored));
     // After `stored = sum`, the store would share the memory of the caller's value.
-    if (entry.stored.shares_memory(sum)) entry.stored = entry.stored.clone(where);
+    entry.stored = stored.shares_memory(sum) ? stored.clone(where) : stored;
   } else if (!optimizer_.empty()) {
     if (entry.optimizer == nullptr) entry.optimizer = make(key, entry.stored);
     entry.optimizer->step(std::vector<NDArray>{sum}, where);
@@ -86,6 +94,7 @@ void StoreTable::set_optimizer_option(const std::string& option, double value, s
   AttrMap changed = options_;
   changed[option] = value;
   optim::make_optimizer(optimizer_, changed, Parameters{}, where);
+  if (option != "lr") check_same_state(optimizer_, options_, option, value, where);
   std::swap(options_, changed);
   if (option == "lr") {
     for (auto& [key, entry] : entries_)

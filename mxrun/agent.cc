@@ -200,6 +200,8 @@ class Agent {
           if (meant && process.running) kill(-process.pid, SIGKILL);
         }
         return;
+      case Op::reader_gone:
+        return (message.of_error ? err_ : out_).give_up();
       case Op::ping:
         return say({{"op", "pong"}});
       case Op::bye:

@@ -14,6 +14,8 @@
 //                             SIGTERM at half of the grace. Only to servers if `servers` is true.
 //   kill                      sends SIGKILL to everything
 //   kill_process {role, rank} sends SIGKILL to the process group of one process
+//   reader_gone {error}       nobody reads standard output (or standard error) any more, although the
+//                             carrier still takes it
 //   ping                      asks for a pong
 //   bye                       ends the agent
 // Messages from the agent:

@@ -59,6 +59,11 @@ class Session {
   /// Returns whether something that carriers have written may still have to be printed. Meaningful when all
   /// carriers have ended.
   virtual bool has_output() const { return false; }
+  /// Returns whether the reader of this process's standard output, or of its standard error, is gone, and the
+  /// agents do not notice it, because their carriers still read.
+  virtual bool reader_gone([[maybe_unused]] bool of_error) const { return false; }
+  /// A descriptor that is readable when reader_gone() may have changed since its last call; -1: none.
+  virtual int reader_gone_fd() const { return -1; }
 };
 
 class Launcher {

@@ -246,12 +246,14 @@ int run(int argc, const char* const* argv) {
 }
 
 /// Opens /dev/null for standard streams that are closed. Otherwise another file would get their number, and
-/// output would be written into it.
+/// output would be written into it. Says that output is lost.
 void open_standard_streams() {
   for (int fd = 0; fd <= 2; ++fd) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
     // The lowest free number is taken, which is this one.
     if (open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) < 0) return;
+    if (fd == 1 && fcntl(2, F_GETFD) >= 0)
+      print_message("standard output is closed, so what would be written to it is lost");
   }
 }
 

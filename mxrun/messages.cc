@@ -66,6 +66,7 @@ ToAgent read_to_agent(const json& message) {
                                                         {"stop", Op::stop},
                                                         {"kill", Op::kill},
                                                         {"kill_process", Op::kill_process},
+                                                        {"reader_gone", Op::reader_gone},
                                                         {"ping", Op::ping},
                                                         {"bye", Op::bye}};
   ToAgent got;
@@ -77,6 +78,7 @@ ToAgent read_to_agent(const json& message) {
     got.grace_ms = number_of<int64_t>(message, "grace_ms", 0, comm::kLongestTimeoutMs);
     got.servers_only = flag_of(message, "servers");
   }
+  if (got.op == Op::reader_gone) got.of_error = flag_of(message, "error");
   if (got.op == Op::kill_process) {
     got.role = role_number(message);
     got.rank = number_of(message, "rank", 0, kMostProcesses);

@@ -31,12 +31,13 @@ FromAgent message_from_agent(const std::string& text);
 
 /// A message to an agent. Members that its kind does not have keep their defaults.
 struct ToAgent {
-  enum class Op { run, signal, stop, kill, kill_process, ping, bye };
+  enum class Op { run, signal, stop, kill, kill_process, reader_gone, ping, bye };
   Op op = Op::ping;
   NodePlan plan;
   int signal = 0;  ///< of `signal`, or the first one of `stop`
   int64_t grace_ms = 0;
   bool servers_only = false;
+  bool of_error = false;  ///< of `reader_gone`: the reader of standard error
   Role role = Role::worker;
   int rank = -1;
 };

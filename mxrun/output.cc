@@ -48,8 +48,7 @@ void Outlet::write_some() {
     // A reader that has ended, as in `mxrun ... | head`, is no surprise.
     if (errno != EPIPE)
       std::fprintf(stderr, "mxrun: cannot write the output of ranks: %s\n", strerror(errno));
-    broken_ = true;
-    written_ = queue_.size();
+    give_up();
   }
   if (written_ == queue_.size()) {
     queue_.clear();
@@ -59,6 +58,13 @@ void Outlet::write_some() {
     queue_.erase(0, written_);
     written_ = 0;
   }
+}
+
+void Outlet::give_up() {
+  broken_ = true;
+  queue_.clear();
+  written_ = 0;
+  within_line_ = false;
 }
 
 RankStream::RankStream(int fd, Outlet* outlet, Settings settings)
@@ -89,7 +95,7 @@ bool RankStream::read_some(size_t limit) {
       consume(block, static_cast<size_t>(got));
       // The reader of mxrun's output is gone: without anybody to read, the rank gets SIGPIPE as it would
       // have without mxrun.
-      if (prints_ && outlet_->broken() && log_ < 0) finish();
+      if (prints_ && outlet_->broken() && log_ < 0 && !settings_.drains) finish();
     } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
       finish();
     } else if (errno == EAGAIN) {

@@ -31,6 +31,8 @@ class Outlet {
   bool empty() const { return queue_.size() == written_; }
   /// True when the reader is gone. What is added is then thrown away.
   bool broken() const { return broken_; }
+  /// Tells that the reader is gone, behind a carrier that still reads.
+  void give_up();
   int fd() const { return fd_; }
   /// True if this class has cut a line: its beginning has been written and its rest waits. A line that the
   /// rank itself has left unfinished does not count, because its rest may never come.
@@ -64,6 +66,7 @@ class RankStream {
     bool tag = false, timestamp = false, tee = true, shown = true;
     bool keep_tail = false;  ///< remember the last lines
     bool alone = false;      ///< the only process that prints: untagged bytes are passed on as they come
+    bool drains = false;     ///< reads on, and throws away, when the reader of mxrun's output is gone
     std::string label;       ///< "0:3": node and rank
     std::string log_path;    ///< empty: no log
   };

@@ -150,8 +150,10 @@ bool Supervisor::group_over() const {
 }
 
 void Supervisor::step() {
-  std::vector<pollfd> watched{
-      {signal_fd_, POLLIN, 0}, {rendezvous_->lost_fd(), POLLIN, 0}, {status_socket_.fd(), POLLIN, 0}};
+  std::vector<pollfd> watched{{signal_fd_, POLLIN, 0},
+                              {rendezvous_->lost_fd(), POLLIN, 0},
+                              {status_socket_.fd(), POLLIN, 0},
+                              {session_->reader_gone_fd(), POLLIN, 0}};
   for (const Node& node : nodes_) {
     if (node.channel != nullptr && !node.gone) watched.push_back({node.channel->readable_fd(), POLLIN, 0});
   }
@@ -167,6 +169,7 @@ void Supervisor::step() {
   if (watched[2].revents != 0) status_socket_.answer([this] { return status(); });
   take_signals();
   check_carriers();
+  check_readers();
   for (Node& node : nodes_) take_messages(&node);
   check_cause();
   check_times();

@@ -60,6 +60,8 @@ class Supervisor {
   void handle(Node* node, const FromAgent& message);
   void handle_exit(Node* node, const FromAgent& message);
   void check_carriers();
+  /// Tells the agents if the reader of mxrun's output is gone.
+  void check_readers();
   void check_cause();
   void publish(const Failure& failure);
   void note_also(Role role, int rank, int code);
@@ -105,6 +107,7 @@ class Supervisor {
   int signal_fd_ = -1;
   bool sweep_ = true;  ///< false if this process had children before
   bool started_ = false, servers_told_ = false, timed_out_ = false;
+  bool told_of_reader_[2] = {false, false};  ///< of standard output, and of standard error
   int interrupted_ = 0;
   int64_t epoch_ = 0, restarts_ = 0, next_incarnation_ = 0;
 };

@@ -106,6 +106,15 @@ void Supervisor::interrupt(int number, int first) {
   }
 }
 
+void Supervisor::check_readers() {
+  for (const bool of_error : {false, true}) {
+    bool& told = told_of_reader_[of_error ? 1 : 0];
+    if (told || session_ == nullptr || !session_->reader_gone(of_error)) continue;
+    told = true;
+    say_all({{"op", "reader_gone"}, {"error", of_error}});
+  }
+}
+
 void Supervisor::take_messages(Node* node) {
   if (node->channel == nullptr || node->gone) return;
   try {

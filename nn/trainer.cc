@@ -90,6 +90,7 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
   MX_CHECK(!options.update_on_store || store_ != nullptr, InvalidArgument,
            "[Trainer] expected a store with update_on_store, got none");
   options_.shard_optimizer = options.shard_optimizer && several_processes() && !options.update_on_store;
+  if (options_.shard_optimizer) store_->slice_of(0);  // throws InvalidState if the store has servers
   if (store_ != nullptr) {
     if (options_.check_every == 0) options_.check_every = store_->options().check_every;
     MX_CHECK(options_.check_every == 0 || store_->type() != "dist_async", InvalidState,

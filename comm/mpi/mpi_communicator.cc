@@ -44,7 +44,7 @@ class MpiCommunicator::Calls {
 thread_local int MpiCommunicator::Calls::callbacks_of_thread_ = 0;
 
 MpiCommunicator::MpiCommunicator(int64_t timeout_ms)
-    : thread_(MpiThread::get()), timeout_ms_(timeout_ms), calls_(std::make_shared<Calls>()) {
+    : thread_(MpiThread::get(timeout_ms)), timeout_ms_(timeout_ms), calls_(std::make_shared<Calls>()) {
   // Shared, because the job goes on after its deadline, and this object does not exist then.
   const auto made = std::make_shared<std::shared_ptr<MpiGroup>>();
   thread_.run(

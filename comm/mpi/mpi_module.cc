@@ -36,7 +36,8 @@ class MpiModule final : public Module {
 
   std::string share_from_first(const Place& place, const std::string& value) override {
     const auto result = std::make_shared<std::string>(value);  // the job goes on after its deadline
-    MpiThread::get().run(
+    MpiThread& thread = MpiThread::get(place.timeout_ms);
+    thread.run(
         [result, place] {
           int rank = 0, size = 0;
           MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -22,6 +22,8 @@ namespace {
 constexpr int64_t kEndsWithinMs = 1000;
 // How long a job that looks at its deadline may take to find out which processes have not come.
 constexpr std::chrono::milliseconds kLooksWithin{1500};
+// How long MPI_Init_thread itself may take on a busy machine, when all processes have come.
+constexpr int64_t kInitialisesWithinMs = 10000;
 
 std::atomic<MpiThread*> used_thread{nullptr};
 
@@ -47,18 +49,29 @@ bool mpi_finalised() {
   return finalised != 0;
 }
 
-MpiThread& MpiThread::get() {
+MpiThread& MpiThread::get(int64_t timeout_ms) {
   // Never destroyed: the thread may be blocked in MPI when the process ends.
   static MpiThread& thread = *new MpiThread;
   // Not in the constructor: if it fails, the threads still use the object.
   static std::once_flag once;
   MX_CHECK(thread.process_.is_here(), InvalidState,
            "[mpi] expected the process that uses MPI, got a child that it forked");
-  std::call_once(once, [] {
-    thread.run([] { thread.initialise(); }, 120000, "MPI_Init_thread");
+  std::call_once(once, [timeout_ms] {
+    thread.run([] { thread.initialise(); }, timeout_ms + kInitialisesWithinMs, "MPI_Init_thread",
+               mx::detail::concat("within the time limit of ", timeout_ms, " ms and ", kInitialisesWithinMs,
+                                  " ms for MPI itself; it waits for all processes that mpirun has started, "
+                                  "and at least one has not called it: has one ended, or does it not make "
+                                  "the group or the store?"));
     used_thread.store(&thread);
   });
   return thread;
+}
+
+MpiThread& MpiThread::get() {
+  MpiThread* const thread = used_thread.load();
+  MX_CHECK(thread != nullptr && thread->process_.is_here(), InvalidState,
+           "[mpi] expected a process that has started MPI, got one that has not");
+  return *thread;
 }
 
 MpiThread* MpiThread::if_used() { return used_thread.load(); }
@@ -100,7 +113,8 @@ void MpiThread::add(Job job) {
   job.done(error);
 }
 
-void MpiThread::run(std::function<void()> function, int64_t limit_ms, const std::string& what) {
+void MpiThread::run(std::function<void()> function, int64_t limit_ms, const std::string& what,
+                    const std::string& cause) {
   struct Result {
     std::mutex mutex;
     std::condition_variable ended;
@@ -116,7 +130,7 @@ void MpiThread::run(std::function<void()> function, int64_t limit_ms, const std:
          result->over = true;
          result->ended.notify_one();
        },
-       limit_ms, what});
+       limit_ms, what, cause});
   std::unique_lock lock(result->mutex);
   result->ended.wait(lock, [&] { return result->over; });
   if (result->error) std::rethrow_exception(result->error);
@@ -211,10 +225,11 @@ void MpiThread::watch() {
       continue;
     }
     if (!failure_ && running_ && Deadline(current_.deadline.at() + kLooksWithin).passed()) {
-      auto reason =
-          std::make_exception_ptr(Timeout(mx::detail::concat("[mpi] ", current_.what,
-                                                             " did not end in time; another process is "
-                                                             "lost, stuck, or makes other calls")));
+      auto reason = std::make_exception_ptr(
+          Timeout(mx::detail::concat("[mpi] ", current_.what, " did not end ",
+                                     current_.cause.empty() ? "in time; another process is lost, "
+                                                              "stuck, or makes other calls"
+                                                            : current_.cause)));
       lock.unlock();
       abort(std::move(reason));
     } else {
@@ -252,7 +267,7 @@ void MpiThread::finalise() {
   if (!own_) return;
   closing_ = true;
   changed_.notify_all();
-  changed_.wait_for(lock, std::chrono::seconds(30), [&] { return closed_ || failure_; });
+  changed_.wait(lock, [&] { return closed_ || failure_; });
   changed_.wait_for(lock, std::chrono::seconds(1), [&] { return closed_; });
 }
 

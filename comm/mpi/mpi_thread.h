@@ -39,21 +39,27 @@ class MpiThread {
     std::function<void(std::exception_ptr)> done;  ///< called exactly once, on some thread
     int64_t limit_ms = 0;                          ///< counted from the moment at which it begins
     std::string what;                              ///< names the job in the message of a missed deadline
+    std::string cause{};                           ///< the end of that message; empty: a general one
     Deadline deadline = Deadline::after_ms(0);     ///< set when the job begins
   };
 
   /// Returns the thread of the process. The first call starts it and initialises MPI, unless the program has
-  /// done so. Throws CommunicationError if that fails.
+  /// done so. MPI may wait there for the other processes: throws Timeout if they do not come within
+  /// `timeout_ms` and the time that MPI itself may need, and CommunicationError if MPI fails.
+  static MpiThread& get(int64_t timeout_ms);
+  /// Returns the thread, which a call of the function above has started.
   static MpiThread& get();
   /// Returns the thread if get() has succeeded, else null.
   static MpiThread* if_used();
 
   void add(Job job);
-  /// Runs the jobs that are queued, finalises MPI if this thread initialised it, and ends the thread. Waits
-  /// for that, 30 s at most. Later jobs fail.
+  /// Runs the jobs that are queued, finalises MPI if this thread initialised it, and ends the thread. Later
+  /// jobs fail. Waits for that. MPI waits for all processes, which may still work, so the wait has no limit:
+  /// if a process is lost meanwhile, mpirun or srun ends the job. After a failure it waits a second.
   void finalise();
   /// Runs the function on the thread and waits for it. Throws its error.
-  void run(std::function<void()> function, int64_t limit_ms, const std::string& what);
+  void run(std::function<void()> function, int64_t limit_ms, const std::string& what,
+           const std::string& cause = "");
   /// Fails the running job and all others, now and later. The first reason counts. Does not wait.
   void abort(std::exception_ptr reason);
   std::exception_ptr failure() const;

@@ -32,13 +32,15 @@ namespace {
 constexpr size_t kTokenBytes = 64;     // of random_secret()
 constexpr size_t kMostStrangers = 64;  // connections that have not shown the token
 constexpr size_t kLongestReason = 1000;
-constexpr size_t kMostFiles = 250;   // in one message; the kernel takes 253
-constexpr int64_t kPollMs = 50;      // how often rank 0 looks whether another rank has given up
-constexpr int64_t kExplainMs = 500;  // how long a rank waits for rank 0 to say why it gave up
+constexpr size_t kMostFiles = 250;     // in one message; the kernel takes 253
+constexpr int64_t kPollMs = 50;        // how often rank 0 looks whether another rank has given up
+constexpr int64_t kExplainMs = 500;    // how long a rank waits for rank 0 to say why it gave up
+constexpr int64_t kShortageMs = 2000;  // how long rank 0 may have no descriptor for the connection of a rank
 
 std::string rejection_key(const std::string& key) { return key + "/shm-rejected/"; }
-// Where rank 0 says whom it has waited for in vain.
+// Where rank 0 says whom it has waited for in vain: numbers of ranks, or "failed " and its own error.
 std::string missing_key(const std::string& key) { return key + "/shm-missing"; }
+constexpr std::string_view kFailed = "failed ";
 
 struct Hello {
   char token[kTokenBytes];
@@ -106,14 +108,18 @@ void send_files(int socket, const SharedFiles& files) {
 // there is nothing.
 void look_for_cause(const Joining& joining) {
   std::vector<int> missing;
+  std::string said;
   try {
-    std::istringstream text(in_steps(joining.check, Deadline::after_ms(kExplainMs), [&](Deadline moment) {
+    said = in_steps(joining.check, Deadline::after_ms(kExplainMs), [&](Deadline moment) {
       return joining.rendezvous.get(missing_key(joining.key), moment);
-    }));
-    for (int rank = 0; text >> rank;) missing.push_back(rank);
+    });
   } catch (const Timeout&) {
   }
   if (joining.check) joining.check();
+  MX_CHECK(!said.starts_with(kFailed), CommunicationError, "[shm] no shared memory on ", name_of(0, joining),
+           ": ", said.substr(std::min(kFailed.size(), said.size())));
+  std::istringstream text(said);
+  for (int rank = 0; text >> rank;) missing.push_back(rank);
   if (!missing.empty()) fail_without(missing, joining);
 }
 
@@ -138,6 +144,9 @@ SharedFiles receive_files(int socket, const Joining& joining) {
   }
   const bool whole = bytes == static_cast<ssize_t>(sizeof(answer)) && received.size() == answer.files &&
                      answer.bells < answer.files && answer.files - answer.bells <= 2;
+  MX_CHECK(bytes <= 0 || (message.msg_flags & MSG_CTRUNC) == 0, CommunicationError, "[shm] expected ",
+           answer.files, " descriptors from ", name_of(0, joining), ", got ", received.size(),
+           ": this process has too many open files (ulimit -n)");
   if (!whole) look_for_cause(joining);
   MX_CHECK(whole, CommunicationError, "[shm] expected the shared memory from ", name_of(0, joining),
            ", which closed the connection instead");
@@ -328,16 +337,32 @@ class Rejections {
   std::string text_;  // guarded by the mutex
 };
 
+[[noreturn]] void fail_for_want_of_descriptors(int problem, const Joining& joining) {
+  const std::string text = mx::detail::concat(
+      "[shm] expected a descriptor for the connection of a rank, got: ", std::strerror(problem),
+      " (ulimit -n)");
+  joining.rendezvous.put(missing_key(joining.key), std::string(kFailed) + text);
+  throw CommunicationError(text);
+}
+
 }  // namespace
 
 void pass_files(const SharedFiles& files, int size, const Joining& joining) {
-  const Fd listener = new_socket(SOCK_NONBLOCK);
-  const std::string address = listen_anywhere(listener.get());
-  const std::string token = random_secret();
+  Fd listener;
+  std::string address, token;
+  try {
+    listener = new_socket(SOCK_NONBLOCK);
+    address = listen_anywhere(listener.get());
+    token = random_secret();
+  } catch (const Error& error) {
+    refuse_files(error.what(), joining);
+    throw;
+  }
   joining.rendezvous.put(joining.key + "/shm", to_text({address, token}));
 
   Rejections rejections(joining);
   FileServer server(files, size, token);
+  std::optional<Deadline> shortage;  // while there is no descriptor for a connection
   while (!server.complete()) {
     const std::string rejection = rejections.text();
     MX_CHECK(rejection.empty(), CommunicationError,
@@ -356,9 +381,15 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
     server.handle(waits);
     if (waits.back().revents == 0) continue;
     Fd connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    // The connection stays in the backlog, and poll() would report it at once again.
-    if (!connection && out_of_descriptors(errno))
+    const int problem = errno;
+    if (connection || !out_of_descriptors(problem)) {
+      shortage.reset();
+    } else {
+      if (!shortage) shortage = Deadline::after_ms(kShortageMs);
+      if (shortage->passed()) fail_for_want_of_descriptors(problem, joining);
+      // The connection stays in the backlog, and poll() would report it at once again.
       std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptAgainMs));
+    }
     if (connection && same_user(connection.get())) server.add(std::move(connection));
   }
   server.release_all();

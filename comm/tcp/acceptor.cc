@@ -13,6 +13,7 @@
 #include <cstring>
 #include <iterator>
 #include <list>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -27,6 +28,8 @@ namespace {
 /// Unauthenticated connections at a time, beyond the number of ranks. A further one ends the oldest.
 constexpr size_t kMostGuests = 256;
 constexpr int64_t kCheckEveryMs = 100;
+/// How long there may be no descriptor for the connection of a rank.
+constexpr int64_t kShortageMs = 2000;
 
 }  // namespace
 
@@ -140,6 +143,7 @@ void TcpAcceptor::thread_main() try {
   const size_t expected = static_cast<size_t>(last_ - first_ + 1);
   std::list<Guest> guests;
   std::vector<pollfd> polled;
+  std::optional<Deadline> shortage;  // while there is no descriptor for a connection
   for (;;) {
     if (complete()) return;
     if (check_) check_();
@@ -167,11 +171,17 @@ void TcpAcceptor::thread_main() try {
       const int fd = ::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       // An error belongs to the connection, which is gone. Without descriptors the connection stays, so the
       // loop would spin: the oldest guest leaves, or else the thread waits a little.
-      if (fd < 0 && out_of_descriptors(errno)) {
-        if (guests.empty())
-          std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptAgainMs));
-        else
-          guests.pop_front();
+      const int problem = errno;
+      if (fd >= 0 || !out_of_descriptors(problem)) {
+        shortage.reset();
+      } else if (!guests.empty()) {
+        guests.pop_front();
+      } else {
+        if (!shortage) shortage = Deadline::after_ms(kShortageMs);
+        MX_CHECK(!shortage->passed(), CommunicationError,
+                 "[tcp] expected a descriptor for the connection of a rank, got ", std::strerror(problem),
+                 " (ulimit -n)");
+        std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptAgainMs));
       }
       if (fd >= 0) {
         Fd socket(fd);

@@ -17,7 +17,6 @@
 #include "comm/net/interface.h"
 #include "comm/net/socket.h"
 #include "comm/rendezvous/lost.h"
-#include "comm/start.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
 #include "engine/base/threads.h"

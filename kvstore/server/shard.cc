@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "kvstore/optimizer_option.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/save.h"
 
@@ -91,6 +92,7 @@ void Shard::set_option(const std::string& name, double value, std::source_locati
   AttrMap changed = options_;
   changed[name] = value;
   optim::make_optimizer(name_, changed, Parameters{}, where);
+  if (name != "lr") mx::detail::check_same_state(name_, options_, name, value, where);
   MX_CHECK(name != "max_norm" || value == 0, InvalidArgument,
            "[set_optimizer_option] expected no limit of the norm with servers, got max_norm = ", value);
   std::swap(options_, changed);

@@ -35,21 +35,6 @@
 namespace mx::launch {
 namespace {
 
-/// Owns the connection beside the channel that uses it.
-class AgentChannel final : public Channel {
- public:
-  AgentChannel(std::shared_ptr<comm::Rendezvous> client, int node)
-      : channel_(std::move(client), channel_prefixes(node).from_agent, channel_prefixes(node).to_agent) {}
-  void send(const std::string& message) override { channel_.send(message); }
-  int readable_fd() const override { return channel_.readable_fd(); }
-  bool receive(std::string* message) override { return channel_.receive(message); }
-  bool closed() const override { return channel_.closed(); }
-  std::function<void()> closer() const { return channel_.closer(); }
-
- private:
-  RendezvousChannel channel_;
-};
-
 /// Closes the channel when the connection is lost, also if that is before the channel exists.
 class ConnectionLoss {
  public:
@@ -146,7 +131,9 @@ std::unique_ptr<Channel> connect_agent(const Options& options, int node, const s
   connection.dead_after_ms = options.dead_after_ms;
   const int64_t wait_ms = options.start_timeout_ms > 0 ? options.start_timeout_ms : options.timeout_ms;
   auto client = std::make_shared<comm::RendezvousClient>(connection, comm::Deadline::after_ms(wait_ms));
-  auto channel = std::make_unique<AgentChannel>(std::move(client), node);
+  const ChannelPrefixes prefixes = channel_prefixes(node);
+  auto channel =
+      std::make_unique<RendezvousChannel>(std::move(client), prefixes.from_agent, prefixes.to_agent);
   loss->then(channel->closer());
   return channel;
 }

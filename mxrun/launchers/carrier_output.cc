@@ -2,11 +2,16 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
 
 #include "comm/deadline.h"
+#include "engine/base/check.h"
 #include "engine/base/threads.h"
 
 namespace mx::launch {
@@ -23,7 +28,10 @@ constexpr int64_t kLastPrintMs = 1000;
 
 }  // namespace
 
-CarrierOutput::CarrierOutput() : out_(STDOUT_FILENO), err_(STDERR_FILENO) {}
+CarrierOutput::CarrierOutput()
+    : out_(STDOUT_FILENO), err_(STDERR_FILENO), gone_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  MX_CHECK(gone_event_, CommunicationError, "[mxrun] an eventfd: ", std::strerror(errno));
+}
 
 CarrierOutput::~CarrierOutput() {
   ending_ = true;
@@ -39,6 +47,7 @@ void CarrierOutput::add(int out_fd, int err_fd) { pipes_.push_back({out_fd, err_
 void CarrierOutput::start() {
   RankStream::Settings settings;
   settings.alone = pipes_.size() == 1;
+  settings.drains = true;
   for (const Pipes& pipes : pipes_) {
     streams_.push_back(std::make_unique<RankStream>(pipes.out, &out_, settings));
     streams_.push_back(std::make_unique<RankStream>(pipes.err, &err_, settings));
@@ -58,6 +67,7 @@ void CarrierOutput::run() {
   comm::Deadline last = comm::Deadline::after_ms(kLastPrintMs);
   for (;;) {
     if (step()) silent = comm::Deadline::after_ms(kSilenceMs);
+    look_for_readers();
     const bool printed = out_.empty() && err_.empty();
     const bool open = std::any_of(streams_.begin(), streams_.end(), [](const auto& s) { return s->open(); });
     pending_ = !printed || (open && !silent.passed());
@@ -68,6 +78,20 @@ void CarrierOutput::run() {
       return;
     }
   }
+}
+
+void CarrierOutput::look_for_readers() {
+  if (out_.broken() == out_gone_ && err_.broken() == err_gone_) return;
+  out_gone_ = out_.broken();
+  err_gone_ = err_.broken();
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(gone_event_.get(), &one, sizeof one);
+}
+
+bool CarrierOutput::reader_gone(bool of_error) const {
+  uint64_t count;
+  [[maybe_unused]] const ssize_t got = read(gone_event_.get(), &count, sizeof count);
+  return of_error ? err_gone_ : out_gone_;
 }
 
 // Waits for something to read or print. Returns whether there was something to read.

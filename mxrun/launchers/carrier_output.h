@@ -4,7 +4,8 @@
 // output of mxrun themselves, their lines would mix. A single carrier's bytes are passed on as they come.
 //
 // Memory is bounded, as of RankStream: while the reader of mxrun's output does not read, the pipes are not
-// read.
+// read. When the reader is gone, they are read on, because commands such as mpirun crash if they cannot
+// write. Then mxrun tells the agents, whose ranks get SIGPIPE when they write.
 //
 // Thread-safety: one thread at a time; a thread of the class reads and prints.
 #pragma once
@@ -15,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/net/fd.h"
 #include "mxrun/output.h"
 
 namespace mx::launch {
@@ -33,6 +35,10 @@ class CarrierOutput {
   /// Returns whether there may be more to print. There is none if what was read has been printed, and each
   /// pipe has been closed by all writers or silent for some time. Precondition: the carriers have ended.
   bool pending() const { return pending_; }
+  /// Returns whether the reader of standard output, or of standard error, is gone.
+  bool reader_gone(bool of_error) const;
+  /// A descriptor that is readable when reader_gone() may have changed since its last call.
+  int reader_gone_fd() const { return gone_event_.get(); }
 
  private:
   struct Pipes {
@@ -40,11 +46,13 @@ class CarrierOutput {
   };
   void run();
   bool step();
+  void look_for_readers();
 
   std::vector<Pipes> pipes_;
   Outlet out_, err_;
+  const comm::Fd gone_event_;
   std::vector<std::unique_ptr<RankStream>> streams_;
-  std::atomic<bool> pending_{false}, ending_{false};
+  std::atomic<bool> pending_{false}, ending_{false}, out_gone_{false}, err_gone_{false};
   std::thread thread_;
 };
 

@@ -88,6 +88,8 @@ class CarrierSession final : public Session {
   const std::vector<Carrier>& carriers() const override { return carriers_; }
   std::unique_ptr<Channel> take_channel(int) override { return nullptr; }
   bool has_output() const override { return output_.pending(); }
+  bool reader_gone(bool of_error) const override { return output_.reader_gone(of_error); }
+  int reader_gone_fd() const override { return output_.reader_gone_fd(); }
   /// Prints what the carriers write from now on.
   void print() { output_.start(); }
 

@@ -8,6 +8,7 @@ mx_add_test(comm_rendezvous_test
   SOURCES
     rendezvous/departures_test.cc
     rendezvous/frames_test.cc
+    rendezvous/group_failures_test.cc
     rendezvous/machine_test.cc
     rendezvous/memory_test.cc
     rendezvous/process_test.cc

@@ -97,6 +97,19 @@ TEST(DistStoreErrors, AnAllocationOfOneRankIsComparedWithTheCallOfAnother) {
   EXPECT_EQ(6, named.load());
 }
 
+TEST(DistStoreErrors, AnInitialValueOfAnotherShapeIsAnErrorOfAllRanks) {
+  std::atomic<int> named{0};
+  on_ranks(3, [&](KVStore& kv) {
+    const NDArray value = zeros({kv.rank() == 1 ? 3 : 2});
+    kv.init("w", value);
+    NDArray out = zeros(value.shape());
+    kv.pull("w", out);
+    const std::string text = error_of<ProtocolError>([&] { out.wait(); });
+    named += contains(text, "(3,)") && contains(text, "\"w\"");
+  });
+  EXPECT_EQ(3, named.load());
+}
+
 TEST(DistStoreErrors, ABarrierNamesTheRankThatAPendingCallWaitsFor) {
   const auto errors = on_ranks(2,
                                [&](KVStore& kv) {

@@ -5,9 +5,15 @@
 //   name     its second key has another name
 //   steps    it ends with exit code 0 after three rounds, and the others make five
 //   batch    it leaves out the push of "b" in the last round, as for a last batch that it has not got
+//   memory   it has no memory for the sum of "b", and catches the error
+//   first    the same at the first use of "b"
 // A process that meets an error prints it and ends with 3.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -42,11 +48,56 @@ void run(const std::string& type, const std::string& mistake) {
   std::printf("has ended\n");
 }
 
+/// From now on this process gets 20 MB at most.
+void limit_memory() {
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{20} << 20);
+  const rlimit limit{bytes, bytes};
+  setrlimit(RLIMIT_AS, &limit);
+}
+
+void run_without_memory(const std::string& type, bool first_use) {
+  const auto kv = KVStore::create(type);
+  const NDArray value = ones({10'000'000});
+  value.wait();
+  if (!first_use) {
+    const NDArray sum = zeros({10'000'000});
+    kv->allreduce({"b"}, {value}, {sum});
+    sum.wait();
+  }
+  kv->barrier();
+  wait_all();
+  // Afterwards nothing is left of what the first sum has used.
+  std::vector<NDArray> in_use;
+  for (int i = 0; i < 4; ++i) {
+    in_use.push_back(zeros({10'000'000}));
+    in_use.back().wait();
+  }
+  kv->barrier();
+  if (kv->rank() == 1) limit_memory();
+  const NDArray sum = empty({10'000'000});
+  try {
+    kv->allreduce({"b"}, {value}, {sum});
+    sum.wait();
+  } catch (const std::exception& error) {
+    if (kv->rank() != 1) throw;
+    std::printf("error: %s\n", error.what());
+    std::fflush(stdout);
+    pause();  // until the others have ended: its end would be another reason for them to fail
+  }
+}
+
 }  // namespace
 
 int main(int, char** argv) {
+  const std::string mistake = argv[2];
   try {
-    run(argv[1], argv[2]);
+    if (mistake == "memory" || mistake == "first") {
+      run_without_memory(argv[1], mistake == "first");
+    } else {
+      run(argv[1], mistake);
+    }
     return 0;
   } catch (const std::exception& error) {
     std::printf("error: %s\n", error.what());

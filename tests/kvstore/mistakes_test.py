@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "mxrun"))
 import jobs  # noqa: E402
@@ -49,6 +50,24 @@ class Mistakes(jobs.JobTest):
                 for rank, error in errors.items():
                     if rank != "1":
                         self.assertRegex(error, "'b'.*(rank|worker) 1|(rank|worker) 1.*'b'")
+
+    @unittest.skipIf(jobs.SLOW > 1, "sanitizers reserve more memory than the limit of the process")
+    def test_missing_memory_of_a_rank_is_told_to_the_others(self):
+        for kind in ("dist_allreduce", "dist_sync"):
+            for mistake in ("memory", "first"):
+                with self.subTest(kind=kind, mistake=mistake):
+                    job, errors = self.errors_of(kind, mistake)
+                    self.assertEqual(job.code, 3, job.stderr)
+                    self.assertIn("1", errors, job.stdout)
+                    self.assertRegex(errors["1"], "expected .*bytes.* of memory|out of memory|memory")
+                    others = [text for rank, text in errors.items() if rank != "1"]
+                    self.assertTrue(others, job.stdout)
+                    for text in others:
+                        self.assertRegex(text, "(rank|worker) 1 on ")
+                        self.assertIn("'b'", text)
+                        self.assertIn("memory", text)
+                        self.assertNotIn("cancelled", text)
+                        self.assertNotIn("within", text)
 
 
 if __name__ == "__main__":

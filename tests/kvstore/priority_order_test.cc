@@ -344,6 +344,25 @@ TEST(PriorityOrderOfPrograms, ARankMayWaitForACallThatWouldBeOvertaken) {
   }
 }
 
+TEST(PriorityOrderOfPrograms, APushedBarrierWaitsForEarlierCallsWhateverItsPriority) {
+  expect_no_errors(test::on_ranks(
+      2,
+      [&](KVStore& kv) {
+        NDArray value = ones({2}), token = zeros({1});
+        kv.allreduce({"a"}, {value}, {value});
+        value.wait();
+        test::Hold held;
+        current_engine().push_async(held.operation(), {.updates = {value.var()}, .name = "held"});
+        kv.allreduce({"a"}, {value}, {value}, {.priority = 1});
+        kv.push_barrier(token, {.priority = 100});
+        EXPECT_FALSE(token.wait(200)) << "the barrier has passed a call that waits for its value";
+        held.release();
+        token.wait();
+        EXPECT_TRUE(value.wait(0));
+      },
+      {.order = KVOrder::priority}));
+}
+
 TEST(PriorityOrderOfPrograms, ACallThatAnotherRankNeverMakesIsNamed) {
   std::promise<void> over;
   const std::shared_future<void> first_is_over = over.get_future().share();

@@ -39,7 +39,6 @@ TEST(ServerStoreContract, WhatItWritesCountsAsAChange) {
     changes(out, [&] { kv.pull("w", out); });
     changes(out, [&] { kv.pushpull("w", value, out); });
     changes(out, [&] { kv.allreduce({"a"}, {value}, {out}); });
-    changes(value, [&] { kv.sum_slices("b", value); });
     if (kv.rank() == 1) changes(value, [&] { kv.broadcast_from_first({"c"}, {value}); });
     if (kv.rank() == 0) kv.broadcast_from_first({"c"}, {value});
     value.wait();

@@ -16,7 +16,6 @@
 #include "comm/net/tls.h"
 #include "comm/rendezvous/local.h"
 #include "comm/rendezvous/lost.h"
-#include "comm/start.h"
 #include "engine/base/error.h"
 #include "kvstore/local_store.h"
 #include "operators/operators.h"
@@ -297,16 +296,27 @@ TEST(ServerStore, ErrorsKeepTheirTypes) {
     kv.init("n", zeros({2}, i64));
     kv.set_optimizer("sgd", {});
     EXPECT_THROW(kv.push("n", ones({2}, i64)), InvalidArgument);
-    kv.push("n", ones({2}));
+    EXPECT_THROW(kv.push("n", ones({2})), InvalidArgument);  // an optimiser needs a value in floating point
     NDArray out = zeros({2}, i64);
     kv.pull("n", out);
-    EXPECT_THROW(out.wait(), InvalidArgument);  // an optimiser needs a value in floating point
+    out.wait();
     kv.erase("n");
     kv.init("n", zeros({2}));
     EXPECT_THROW(kv.push("n", ones({2}, i32)), InvalidArgument);
     EXPECT_THROW(kv.pushpull("n", ones({2}, i32), zeros({2})), InvalidArgument);
     kv.push("n", ones({2}));
     EXPECT_THROW(kv.init(std::string(5000, 'n'), zeros({2})), InvalidArgument);
+  });
+}
+
+TEST(ServerStore, NoSlicesAreSummed) {
+  ServerCluster(2, 1).run_or_throw("dist_sync", [](KVStore& kv) {
+    NDArray flat = ones({4});
+    for (const std::string& text : {test::error_of<InvalidState>([&] { kv.sum_slices("f", flat); }),
+                                    test::error_of<InvalidState>([&] { kv.gather_slices("f", flat); }),
+                                    test::error_of<InvalidState>([&] { static_cast<void>(kv.slice_of(4)); })})
+      EXPECT_NE(text.find("a store without servers (shard_optimizer), got \"dist_sync\""), std::string::npos)
+          << text;
   });
 }
 

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "ndarray/io/io_error.h"
 #include "operators/operators.h"
 #include "optim/optimizers.h"
 #include "tests/kvstore/rank_values.h"
@@ -386,6 +389,82 @@ TEST_P(StoreConformance, BarriersWaitForAll) {
     kv.push_barrier(token, {.priority = 1});
     token.wait();
     EXPECT_EQ(0, arrived.load());
+  }));
+}
+
+TEST_P(StoreConformance, AnOptionThatChangesTheStateOfTheOptimiserIsRefused) {
+  expect_no_errors(on_ranks([&](KVStore& kv) {
+    kv.init("w", ones({3}));
+    NDArray out = zeros({3});
+    const auto step = [&] {
+      kv.pushpull("w", ones({3}), out);
+      return out.to_vector<float>();
+    };
+    const auto expect_refused = [&](const std::string& option, double value) {
+      const std::string text = error_of<InvalidArgument>([&] { kv.set_optimizer_option(option, value); });
+      EXPECT_TRUE(contains(text, option + " = ") && contains(text, "store_conformance_test.cc:")) << text;
+    };
+    kv.set_optimizer("sgd", {{"lr", 0.5}, {"momentum", 0.5}});
+    expect_refused("momentum", 0);
+    step();
+    expect_refused("momentum", 0);
+    kv.set_optimizer_option("momentum", 0.25);
+    step();
+    kv.set_optimizer("sgd", {{"lr", 0.5}});
+    expect_refused("momentum", 0.9);
+    const float before = step()[0];
+    EXPECT_EQ(Floats(3, before - 0.5f * static_cast<float>(ranks_)), step()) << "the store goes on";
+  }));
+}
+
+TEST_P(StoreConformance, AllProcessesGetTheErrorOfAFileWithItsType) {
+  const std::string path = testing::TempDir() + "no_store_" + GetParam().name();
+  expect_no_errors(on_ranks([&](KVStore& kv) {
+    kv.init("w", ones({3}));
+    const std::string missing = path + " is missing";
+    try {
+      kv.load(missing);
+      ADD_FAILURE() << "expected an error";
+    } catch (const FileError& error) {
+      EXPECT_EQ(missing, error.path());
+      EXPECT_EQ(ENOENT, error.code());
+      EXPECT_EQ("open", error.operation());
+    }
+    const std::string text = error_of<FileError>([&] { kv.load("/dev/null"); });
+    EXPECT_TRUE(contains(text, "/dev/null': expected")) << text;
+    if (kv.rank() == 0) std::ofstream(path) << "no store";
+    error_of<FormatError>([&] { kv.load(path); });
+    kv.init("other", ones({2}));
+    kv.save(path);
+    kv.erase("other");
+    EXPECT_FALSE(contains(error_of<InvalidArgument>([&] { kv.load(path); }), "called at"))
+        << "the line is not known";
+    NDArray out = zeros({3});
+    kv.pull("w", out);
+    EXPECT_EQ(Floats(3, 1), out.to_vector<float>());
+  }));
+  std::filesystem::remove(path);
+}
+
+TEST_P(StoreConformance, NegativeNumbersOfElementsAreRefused) {
+  expect_no_errors(on_ranks([&](KVStore& kv) {
+    error_of<InvalidArgument>([&] { kv.buffer(-1, f32); });
+    error_of<InvalidArgument>([&] { static_cast<void>(kv.slice_of(-5)); });
+  }));
+}
+
+TEST_P(StoreConformance, AnUpdaterThatLeavesNoArrayOfTheKeyIsNamed) {
+  if (has_servers()) return;  // servers run no updater
+  expect_no_errors(on_ranks([&](KVStore& kv) {
+    kv.init("w", ones({3}));
+    NDArray out = zeros({3});
+    for (const NDArray& wrong : {NDArray(), zeros({2}), zeros({3}, i64)}) {
+      kv.set_updater([&](const std::string&, const NDArray&, NDArray& stored) { stored = wrong; });
+      const std::string text = error_of<InvalidArgument>([&] { kv.push("w", ones({3})); });
+      EXPECT_TRUE(contains(text, "the updater") && contains(text, "\"w\"")) << text;
+      kv.pull("w", out);
+      EXPECT_EQ(Floats(3, 1), out.to_vector<float>()) << "the old array";
+    }
   }));
 }
 

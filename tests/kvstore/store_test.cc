@@ -304,6 +304,7 @@ TEST(DeviceStore, GoesOnFromAStateThatWasLoadedBeforeTheFirstPush) {
 TEST(StoreTypes, AnUnknownOneIsToldTheOthers) {
   const std::string message = error_of<InvalidArgument>([] { KVStore::create("magic"); });
   EXPECT_TRUE(contains(message, "magic") && contains(message, "local, device")) << message;
+  EXPECT_THROW(KVStore::create("local", {.order = static_cast<KVOrder>(9)}), InvalidArgument);
 }
 
 /// A type of store that a program adds: all calls go to a local store, but it claims `processes`.

@@ -177,6 +177,18 @@ class LauncherSuite:
         self.assertEqual(job.code, 0, job.stderr)
         self.assertEqual(sorted(line.rstrip() for line in job.stdout.splitlines()), ["rank 1", "rank 3"])
 
+    def test_ranks_get_sigpipe_when_the_reader_of_the_output_ends(self):
+        # As `mxrun ... | head -1`. The launcher's command must not break first: its exit code would hide that of the rank.
+        end, other_end = os.pipe()
+        job = self.start_ranks("sh", "-c", "while :; do echo line; done", stdout=other_end)
+        os.close(other_end)
+        with open(end, encoding="utf-8", errors="replace") as output:
+            self.assertIn("line", output.readline())
+        job.finish()
+        self.assertEqual(job.code, 128 + signal.SIGPIPE, job.stderr)
+        self.assertRegex(job.stderr, r"first failure: rank \d on .*: killed by SIGPIPE")
+        self.assert_nothing_left(job)
+
     # --- ends ---
 
     def test_the_exit_code_is_that_of_the_first_rank_that_fails(self):

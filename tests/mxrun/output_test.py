@@ -259,6 +259,7 @@ class Floods(jobs.JobTest):
             done = subprocess.run(["sh", "-c", f'"{jobs.MXRUN}" -n 2 sh -c "echo out; exit 3" {closed}'],
                                   capture_output=True, text=True, timeout=60, check=False)
             self.assertEqual(done.returncode, 3, closed + done.stderr)
+            self.assertEqual(done.stderr.count("mxrun: standard output is closed"), 1 if closed == ">&-" else 0, done.stderr)
 
     def test_what_cannot_be_written_is_said(self):
         job = self.run_job("-n", "2", "--events", "/dev/full", "true")

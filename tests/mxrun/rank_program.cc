@@ -6,6 +6,7 @@
 //   loop   allreduces until an error, which it prints with the time, and exits with 1
 //   early  as loop, but rank 0 ends with 0 after ten rounds
 //   never  rank 1 ends with 0 at once
+//   works  after ten rounds, rank 0 works for 33 s and then prints "saved"
 //   group  after ten rounds, rank 1 ends with 0 and rank 0 makes another group
 //   count, type, call
 //          as loop, but in round 20 rank 1 makes a call with another number of elements, another type, or
@@ -75,6 +76,11 @@ int main(int argc, char** argv) {
         }
         std::ofstream(folder + "/ready" + std::to_string(rank)) << getpid() << "\n";
         if (mode == "early" && rank == 0) return 0;
+        if (mode == "works") {
+          if (rank == 0) sleep(33);
+          if (rank == 0) std::printf("saved\n");
+          return 0;
+        }
         if (mode == "group" && rank == 1) return 0;
         if (mode == "group") mx::comm::new_group();
         // pause() returns after a signal that has a handler.

@@ -35,6 +35,24 @@ class Ranks(jobs.JobTest):
             self.assertEqual(job.code, 0, job.stderr)
             self.assertEqual(job.stdout, f"{count * (count + 1) // 2}\n" * count)
 
+    def test_a_rank_without_descriptors_is_named_at_once(self):
+        # Where exactly a rank runs out of them depends on the libraries, so all limits are tried up to one that suffices.
+        for transport in ("auto", "tcp"):
+            for limited in (0, 1):
+                codes = []
+                for limit in [*range(5, 14, jobs.SLOW), 20]:
+                    with self.subTest(transport=transport, rank=limited, limit=limit):
+                        program = self.write("limited", f"#!/bin/sh\n[ $MX_RANK != {limited} ] || ulimit -n {limit}\n"
+                                                        'exec "$@"\n')
+                        job = self.run_job("-n", 2, "--timeout", 60, program, PROGRAM, "sum", MX_TRANSPORT=transport)
+                        codes.append(job.code)
+                        if job.code == 0:
+                            continue
+                        self.assertNotRegex(job.stdout + job.stderr, "time limit|in time|still waiting")
+                        self.assertNotIn(f"first failure: rank {1 - limited}", job.stderr)
+                self.assertNotEqual(codes[0], 0)
+                self.assertEqual(codes[-1], 0)
+
     def test_survivors_name_a_killed_rank_at_once(self):
         for transport in ("shm", "tcp", "shm+tcp"):
             job, pids = self.start_ranks("loop", 3, transport=transport)

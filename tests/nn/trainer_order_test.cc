@@ -21,6 +21,7 @@
 #include "tests/kvstore/noting_communicator.h"
 #include "tests/kvstore/rank_threads.h"
 #include "tests/support/engine_cases.h"
+#include "tests/support/errors.h"
 #include "tests/support/held.h"
 
 namespace mx {
@@ -30,7 +31,7 @@ namespace {
 class NotingStore final : public KVStore {
  public:
   using Note = std::function<void(const std::string& key, const NDArray& sum)>;
-  explicit NotingStore(Note note) : note_(std::move(note)) {}
+  explicit NotingStore(Note note, int size = 1) : note_(std::move(note)), size_(size) {}
 
   void allreduce(const std::vector<KVKey>& keys, const std::vector<Values>& values,
                  const std::vector<NDArray>& outs, const KVOptions& options) override {
@@ -49,14 +50,23 @@ class NotingStore final : public KVStore {
   void save(const std::string&) override {}
   void load(const std::string&) override {}
   int rank() const override { return 0; }
-  int size() const override { return 1; }
+  int size() const override { return size_; }
   void barrier(int64_t) override {}
   void push_barrier(const NDArray&, const KVOptions&) override {}
 
  private:
   const std::string type_ = "noting";
   const Note note_;
+  const int size_;
 };
+
+TEST(TrainerSharded, AStoreOfSeveralProcessesWithoutSlicesIsRefusedByTheConstructor) {
+  const auto store = std::make_shared<NotingStore>([](const std::string&, const NDArray&) {}, 2);
+  const Parameters parameters{ones({2}).requires_grad_()};
+  const std::string message = test::error_of<InvalidState>(
+      [&] { nn::Trainer(parameters, optim::SGDOptions{}, store, {.shard_optimizer = true}); });
+  EXPECT_NE(message.find("a store without servers (shard_optimizer)"), std::string::npos) << message;
+}
 
 /// An engine with one worker, and a log of the operations that ran on it.
 class TrainerOrder : public ::testing::Test {

@@ -1,0 +1,49 @@
+#include "comm/rendezvous/group_failures.h"
+
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/error.h"
+
+namespace mx::comm {
+namespace {
+
+constexpr size_t kLongestFailure = 4000;
+
+}  // namespace
+
+GroupFailures::GroupFailures(std::shared_ptr<Rendezvous> rendezvous, int64_t epoch, const std::string& group,
+                             int rank)
+    : rendezvous_(std::move(rendezvous)),
+      group_(group),
+      prefix_(epoch_key(epoch, "failed/" + group + "/")),
+      rank_(rank) {
+  watch_ = rendezvous_->watch(prefix_, [this, size = prefix_.size(), own = std::to_string(rank)](
+                                           std::string_view key, std::string_view value) {
+    const std::string_view number = key.substr(size);
+    if (number == own) return;
+    const size_t line = value.find('\n');  // the host, then the reason
+    const std::lock_guard lock(mutex_);
+    if (failure_ || line == std::string_view::npos) return;
+    failure_ =
+        mx::detail::concat("rank ", std::string(number), " on host ", std::string(value.substr(0, line)),
+                           ", which cannot join: ", std::string(value.substr(line + 1)));
+  });
+}
+
+GroupFailures::~GroupFailures() { rendezvous_->unwatch(watch_); }
+
+void GroupFailures::tell(const std::string& host, const std::string& reason) noexcept try {
+  rendezvous_->put(prefix_ + std::to_string(rank_), host + "\n" + reason.substr(0, kLongestFailure));
+} catch (const std::exception&) {
+  // The others learn of the end of this process, or wait for their deadline.
+}
+
+void GroupFailures::check() {
+  const std::lock_guard lock(mutex_);
+  MX_CHECK(!failure_, PeerLost, "[world] expected all ranks to join group '", group_, "', got ", *failure_);
+}
+
+}  // namespace mx::comm

@@ -1,0 +1,49 @@
+// GroupFailures: ranks that cannot join a group.
+#include "comm/rendezvous/group_failures.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "comm/deadline.h"
+#include "comm/rendezvous/local.h"
+#include "engine/base/error.h"
+
+namespace mx::comm {
+namespace {
+
+// Entries reach a watch a little after they are written.
+std::string failure_of(GroupFailures& group) {
+  const Deadline deadline = Deadline::after_ms(20000);
+  while (!deadline.passed()) {
+    try {
+      group.check();
+    } catch (const PeerLost& error) {
+      return error.what();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return "nothing";
+}
+
+TEST(GroupFailures, WhatARankCannotDoIsToldToTheOthersOfItsGroup) {
+  const auto table = make_local_rendezvous();
+  GroupFailures own(table, 0, "world", 1), other(table, 0, "world", 0), later(table, 0, "group1", 0),
+      restarted(table, 1, "world", 0);
+  own.tell("n7", "[tcp] no descriptor\nat all");
+  const std::string text = failure_of(other);
+  for (const char* part : {"'world'", "rank 1 on host n7", "[tcp] no descriptor\nat all"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  GroupFailures late(table, 0, "world", 2);
+  EXPECT_EQ(failure_of(late), text);
+  own.check();  // its own error is thrown where it happens
+  later.check();
+  restarted.check();
+}
+
+}  // namespace
+}  // namespace mx::comm
