@@ -362,7 +362,8 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
 
   Rejections rejections(joining);
   FileServer server(files, size, token);
-  std::optional<Deadline> shortage;  // while there is no descriptor for a connection
+  bool is_short = false;  // there is no descriptor for a connection
+  Deadline shortage = joining.deadline;
   while (!server.complete()) {
     const std::string rejection = rejections.text();
     MX_CHECK(rejection.empty(), CommunicationError,
@@ -383,10 +384,10 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
     Fd connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const int problem = errno;
     if (connection || !out_of_descriptors(problem)) {
-      shortage.reset();
+      is_short = false;
     } else {
-      if (!shortage) shortage = Deadline::after_ms(kShortageMs);
-      if (shortage->passed()) fail_for_want_of_descriptors(problem, joining);
+      if (!std::exchange(is_short, true)) shortage = Deadline::after_ms(kShortageMs);
+      if (shortage.passed()) fail_for_want_of_descriptors(problem, joining);
       // The connection stays in the backlog, and poll() would report it at once again.
       std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptAgainMs));
     }
