@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <typeinfo>
@@ -200,7 +201,23 @@ std::string Job::explain_loss(int rank) {
   return text;
 }
 
+bool Job::knows_failure() noexcept try {
+  if (noticed_failure_) return true;
+  std::vector<std::shared_ptr<Communicator>> groups;  // used and released without the lock
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_) return true;
+    for (const auto& held : groups_)
+      if (auto group = held.lock()) groups.push_back(std::move(group));
+  }
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const auto& group) { return group->failure() != nullptr; });
+} catch (...) {
+  return true;
+}
+
 void Job::report_cause(int rank, bool late) noexcept {
+  noticed_failure_ = true;
   std::shared_ptr<RendezvousClient> client;
   {
     std::lock_guard lock(mutex_);
@@ -337,6 +354,7 @@ std::shared_ptr<Communicator> Job::world() {
   } catch (...) {
     // Other ranks may have been connected already, so a second attempt could not succeed.
     world_failure_ = std::current_exception();
+    noticed_failure_ = true;
     throw;
   }
 }

@@ -51,6 +51,8 @@ class Job {
   void report_step(int64_t step);
   /// Throws PeerLost if a process of the job is known to be lost.
   void check();
+  /// Returns whether a process is known to be lost or too late, or a group has failed.
+  bool knows_failure() noexcept;
   /// Names the process because of which a lost one has failed: "; it failed because of rank 1 on host n0".
   /// Returns "" if the process was lost by itself, as far as the rendezvous knows.
   std::string cause_of(const LostProcess& lost);
@@ -101,7 +103,8 @@ class Job {
   int next_group_ = 1;                        ///< guarded by groups_making_
   std::map<std::string, std::optional<CostModel>> cost_models_;  ///< by type; guarded by groups_making_
   std::atomic<bool> warned_of_clear_text_{false};
-  bool left_ = false;  ///< written under both, read under one of them
+  std::atomic<bool> noticed_failure_{false};  ///< by a group, which may have ended since
+  bool left_ = false;                         ///< written under both, read under one of them
 
   std::mutex mutex_;
   std::condition_variable lost_;

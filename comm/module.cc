@@ -72,7 +72,7 @@ Loaded& loaded() {
   return all;
 }
 
-void (*leave_groups)(int status) = nullptr;
+bool (*leave_groups)(int status) = nullptr;
 
 // Handlers run in the opposite order of their registration. That of the default engine, which drains it, is
 // registered on the engine's first use, normally by main(). This one is registered before main(), and so runs
@@ -81,20 +81,20 @@ void (*leave_groups)(int status) = nullptr;
 // them.
 [[maybe_unused]] const int finishes_at_exit = ::on_exit(
     [](int status, void*) {
-      if (leave_groups != nullptr) leave_groups(status);
-      if (status == 0) finish_modules();
+      const bool failed = leave_groups != nullptr && leave_groups(status);
+      if (status == 0) finish_modules(failed);
     },
     nullptr);
 
 }  // namespace
 
-void finish_modules() noexcept {
+void finish_modules(bool after_failure) noexcept {
   if (!loaded().process.is_here()) return;  // a forked child has none of the modules' threads
   std::lock_guard lock(loaded().mutex);
-  for (auto& [name, module] : loaded().modules) module->finish();
+  for (auto& [name, module] : loaded().modules) module->finish(after_failure);
 }
 
-void call_before_modules_finish(void (*function)(int status)) noexcept { leave_groups = function; }
+void call_before_modules_finish(bool (*function)(int status)) noexcept { leave_groups = function; }
 
 std::vector<std::string> module_folders() {
   std::vector<std::string> folders;

@@ -45,11 +45,11 @@ class Module {
   /// Throws InvalidState in modules without an exchange of their own.
   virtual std::string share_from_first(const Place& place, const std::string& value) = 0;
   /// Called when the process ends with status 0, after the default engine has run its operations. May wait
-  /// for the other processes.
-  virtual void finish() noexcept {}
+  /// for the other processes; with `after_failure`, some of them may never come.
+  virtual void finish([[maybe_unused]] bool after_failure) noexcept {}
 };
 
-inline constexpr int kModuleInterface = 4;
+inline constexpr int kModuleInterface = 5;
 /// The function that each module exports; returns an object that lives as long as the process.
 inline constexpr const char* kModuleFunction = "mx_comm_module";
 
@@ -57,10 +57,11 @@ inline constexpr const char* kModuleFunction = "mx_comm_module";
 /// places and what was wrong at each.
 Module& load_module(const std::string& name);
 /// Calls finish() of every module that was loaded. Runs when the process ends with status 0.
-void finish_modules() noexcept;
+void finish_modules(bool after_failure) noexcept;
 /// Sets a function that is called with the exit status when the process ends, before finish_modules(): the
-/// modules still carry what it sends. Called before main(), by the part of the program that has groups.
-void call_before_modules_finish(void (*function)(int status)) noexcept;
+/// modules still carry what it sends. It returns whether a failure of the job is known. Called before main(),
+/// by the part of the program that has groups.
+void call_before_modules_finish(bool (*function)(int status)) noexcept;
 /// The folders in which load_module() looks itself, in this order.
 std::vector<std::string> module_folders();
 

@@ -31,13 +31,15 @@ Job& job_of_this_process(const char* function) {
   return found;
 }
 
-void leave_job(int status) {
+bool leave_job(int status) {
   Job* const left = the_job.load();
-  if (left == nullptr || !left->process().is_here()) return;
+  if (left == nullptr || !left->process().is_here()) return false;
+  const bool failed = left->knows_failure();
   if (status == 0)
     left->leave(true);
   else
     left->abort_at_exit();
+  return failed;
 }
 
 [[maybe_unused]] const bool leaves_at_exit = (call_before_modules_finish(leave_job), true);

@@ -23,7 +23,7 @@ enum class ErrorKind : char {
   other = 'e',
 };
 
-std::string packed(ErrorKind kind, const std::string& text) {
+std::string packed_text(ErrorKind kind, const std::string& text) {
   return kMark + std::string(1, static_cast<char>(kind)) + text;
 }
 
@@ -54,19 +54,19 @@ std::string pack_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const FileError& e) {
-    return packed(ErrorKind::file, std::to_string(e.code()) + ' ' + std::to_string(e.operation().size()) +
-                                       ' ' + std::to_string(e.path().size()) + ' ' + e.operation() +
-                                       e.path() + detail_of(e));
+    return packed_text(ErrorKind::file,
+                       std::to_string(e.code()) + ' ' + std::to_string(e.operation().size()) + ' ' +
+                           std::to_string(e.path().size()) + ' ' + e.operation() + e.path() + detail_of(e));
   } catch (const FormatError& e) {
-    return packed(ErrorKind::format, e.what());
+    return packed_text(ErrorKind::format, e.what());
   } catch (const InvalidArgument& e) {
-    return packed(ErrorKind::invalid_argument, e.what());
+    return packed_text(ErrorKind::invalid_argument, e.what());
   } catch (const InvalidState& e) {
-    return packed(ErrorKind::invalid_state, e.what());
+    return packed_text(ErrorKind::invalid_state, e.what());
   } catch (const OutOfMemory& e) {
-    return packed(ErrorKind::out_of_memory, e.what());
+    return packed_text(ErrorKind::out_of_memory, e.what());
   } catch (...) {
-    return packed(ErrorKind::other, current_exception_text());
+    return packed_text(ErrorKind::other, current_exception_text());
   }
 }
 

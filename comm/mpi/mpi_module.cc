@@ -53,8 +53,8 @@ class MpiModule final : public Module {
     return *result;
   }
 
-  void finish() noexcept override {
-    if (MpiThread* const thread = MpiThread::if_used()) thread->finalise();
+  void finish(bool after_failure) noexcept override {
+    if (MpiThread* const thread = MpiThread::if_used()) thread->finalise(after_failure);
   }
 };
 

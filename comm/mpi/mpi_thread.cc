@@ -262,12 +262,16 @@ std::exception_ptr MpiThread::failure() const {
 
 // After a failure MPI is not finalised: that would wait for the other processes. But the thread has a moment
 // to tell them.
-void MpiThread::finalise() {
+void MpiThread::finalise(bool after_failure) {
   std::unique_lock lock(mutex_);
   if (!own_) return;
   closing_ = true;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return closed_ || failure_; });
+  const auto ended = [&] { return closed_ || failure_; };
+  if (after_failure)
+    changed_.wait_for(lock, std::chrono::seconds(30), ended);
+  else
+    changed_.wait(lock, ended);
   changed_.wait_for(lock, std::chrono::seconds(1), [&] { return closed_; });
 }
 

@@ -55,8 +55,10 @@ class MpiThread {
   void add(Job job);
   /// Runs the jobs that are queued, finalises MPI if this thread initialised it, and ends the thread. Later
   /// jobs fail. Waits for that. MPI waits for all processes, which may still work, so the wait has no limit:
-  /// if a process is lost meanwhile, mpirun or srun ends the job. After a failure it waits a second.
-  void finalise();
+  /// if a process is lost meanwhile, mpirun or srun ends the job. With `after_failure` (of the job, over
+  /// another transport perhaps) it waits 30 s: a process may be stuck. After a failure here it waits a
+  /// second.
+  void finalise(bool after_failure);
   /// Runs the function on the thread and waits for it. Throws its error.
   void run(std::function<void()> function, int64_t limit_ms, const std::string& what,
            const std::string& cause = "");

@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kMostGuests = 256;
 constexpr int64_t kCheckEveryMs = 100;
 /// How long there may be no descriptor for the connection of a rank.
-constexpr int64_t kShortageMs = 2000;
+constexpr int64_t kNoDescriptorMs = 2000;
 
 }  // namespace
 
@@ -177,7 +177,7 @@ void TcpAcceptor::thread_main() try {
       } else if (!guests.empty()) {
         guests.pop_front();
       } else {
-        if (!shortage) shortage = Deadline::after_ms(kShortageMs);
+        if (!shortage) shortage = Deadline::after_ms(kNoDescriptorMs);
         MX_CHECK(!shortage->passed(), CommunicationError,
                  "[tcp] expected a descriptor for the connection of a rank, got ", std::strerror(problem),
                  " (ulimit -n)");

@@ -2,6 +2,7 @@
 """Programs that no mxrun has started: their processes get the variables of srun, or of the pods of an Indexed Job, and must
 find each other. Usage: ... MXRUN RANK_PROGRAM"""
 
+import concurrent.futures
 import os
 import re
 import shutil
@@ -171,9 +172,15 @@ class Mpirun(jobs.JobTest):
                 self.assertLess(time.monotonic() - before, 50)  # not at the time limit of the calls
 
     def test_a_rank_may_work_on_after_its_last_call(self):
-        # Longer than any limit that MPI's end could reasonably have: it once was 30 s.
-        job = self.mpirun(2, "works", self.folder)
-        self.assertEqual((job.returncode, job.stdout), (0, "saved\n"), job.stderr)
+        # Longer than any limit that MPI's end could reasonably have: it once was 30 s. But a rank that knows of a failure must not
+        # wait for ever for one that is stuck; mpirun ends the job then.
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            works = pool.submit(self.mpirun, 2, "works", self.folder)
+            calm = pool.submit(self.mpirun, 2, "calm", self.folder, MX_TIMEOUT_MS="1500", MX_TRANSPORT="shm")
+            job = works.result()
+            self.assertEqual((job.returncode, job.stdout), (0, "saved\n"), job.stderr)
+            self.assertRegex(calm.result().stdout, r"rank 1\b")
+            self.assertNotEqual(calm.result().returncode, 0)
 
     def test_the_start_of_mpi_has_the_limit_of_the_job(self):
         # Within the time limit of the test, not in 120 s. MPI does not say which rank has not come.

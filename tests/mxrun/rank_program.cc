@@ -7,6 +7,7 @@
 //   early  as loop, but rank 0 ends with 0 after ten rounds
 //   never  rank 1 ends with 0 at once
 //   works  after ten rounds, rank 0 works for 33 s and then prints "saved"
+//   calm   as stuck, but the others end with 0 after their error
 //   group  after ten rounds, rank 1 ends with 0 and rank 0 makes another group
 //   count, type, call
 //          as loop, but in round 20 rank 1 makes a call with another number of elements, another type, or
@@ -84,7 +85,7 @@ int main(int argc, char** argv) {
         if (mode == "group" && rank == 1) return 0;
         if (mode == "group") mx::comm::new_group();
         // pause() returns after a signal that has a handler.
-        while (mode == "stuck" && rank == 1) pause();
+        while ((mode == "stuck" || mode == "calm") && rank == 1) pause();
       }
       if (mode == "long" && round == 1000) {
         std::printf("%g\n", static_cast<double>(sum));
@@ -97,6 +98,6 @@ int main(int argc, char** argv) {
     clock_gettime(CLOCK_MONOTONIC, &now);
     std::printf("%.6f %s\n", static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9,
                 error.what());
-    return 1;
+    return mode == "calm" ? 0 : 1;
   }
 }

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "comm/meeting_point.h"
 #include "comm/module.h"
 #include "comm/rendezvous/client.h"
 #include "comm/rendezvous/server.h"
-#include "comm/meeting_point.h"
 #include "engine/base/error.h"
 #include "tests/comm/rank_processes.h"
 #include "tests/comm/rendezvous/conformance.h"
