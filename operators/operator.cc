@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/detail/call_place.h"
 #include "ndarray/detail/describe.h"
 #include "operators/autocast.h"
 
@@ -27,7 +28,8 @@ bool ends_with(const char* text, const char* end) {
   std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
     const std::string head = text.starts_with('[') ? "" : detail::concat('[', op.name(), "] ");
     return detail::concat(head, text, " (inputs: ", detail::describe(inputs), "; called at ",
-                          where.file_name(), ':', where.line(), ')');
+                          detail::CallPlace::of(where).file_name(), ':', detail::CallPlace::of(where).line(),
+                          ')');
   }));
 }
 
