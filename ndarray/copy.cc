@@ -3,6 +3,7 @@
 #include "engine/base/check.h"
 #include "engine/device/registry.h"
 #include "ndarray/cuda_kernels.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/detail/push_on.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
@@ -125,13 +126,15 @@ void assign_values(ArrayImpl& target, ArrayImpl& source, const char* op, std::so
 
 }  // namespace
 
-void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where) {
+void assign(ArrayImpl& target, ArrayImpl& source, const char* op, std::source_location where) try {
   check_target(target, op);
   if (!target.recorded() && !source.recorded()) [[likely]]
     return assign_values(target, source, op, where);
   hooks().assigning(target, op);
   assign_values(target, source, op, where);
   hooks().assigned(target, &source);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 }  // namespace mx::detail

@@ -6,6 +6,7 @@
 #include "ndarray/copy.h"
 #include "ndarray/cuda_kernels.h"
 #include "ndarray/detail/create_attrs.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/convert.h"
 #include "ndarray/kernels/copy.h"
@@ -73,9 +74,19 @@ NDArray range(int64_t count, const RangeAttrs& range_attrs, DType dtype, Context
   return NDArray(std::move(made));
 }
 
+NDArray filled(const char* op, const Shape& shape, const Scalar& value, DType dtype, Context context,
+               std::source_location where) try {
+  check_fits(value, dtype, op);
+  Ref<ArrayImpl> made = detail::new_array(shape, dtype, context, op);
+  launch_fill(*made, value, true, where);
+  return NDArray(std::move(made));
+} catch (const Error&) {
+  detail::rethrow_at(where);
+}
+
 }  // namespace
 
-NDArray& NDArray::fill_(Scalar value, std::source_location where) {
+NDArray& NDArray::fill_(Scalar value, std::source_location where) try {
   ArrayImpl& target = impl();
   detail::check_target(target, "fill_");
   check_fits(value, target.dtype, "fill_");
@@ -84,33 +95,36 @@ NDArray& NDArray::fill_(Scalar value, std::source_location where) {
   launch_fill(target, value, false, where);
   if (recorded) detail::hooks().assigned(target, nullptr);
   return *this;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray empty(const Shape& shape, DType dtype, Context context) {
+NDArray empty(const Shape& shape, DType dtype, Context context, std::source_location where) try {
   return NDArray(detail::new_array(shape, dtype, context, "empty"));
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray full(const Shape& shape, Scalar value, DType dtype, Context context, std::source_location where) {
-  check_fits(value, dtype, "full");
-  Ref<ArrayImpl> made = detail::new_array(shape, dtype, context, "full");
-  launch_fill(*made, value, true, where);
-  return NDArray(std::move(made));
+  return filled("full", shape, value, dtype, context, where);
 }
 
 NDArray zeros(const Shape& shape, DType dtype, Context context, std::source_location where) {
-  return full(shape, 0, dtype, context, where);
+  return filled("zeros", shape, 0, dtype, context, where);
 }
 NDArray ones(const Shape& shape, DType dtype, Context context, std::source_location where) {
-  return full(shape, 1, dtype, context, where);
+  return filled("ones", shape, 1, dtype, context, where);
 }
-NDArray empty_like(const NDArray& a) { return empty(a.shape(), a.dtype(), a.context()); }
+NDArray empty_like(const NDArray& a, std::source_location where) {
+  return empty(a.shape(), a.dtype(), a.context(), where);
+}
 NDArray zeros_like(const NDArray& a, std::source_location where) { return full_like(a, 0, where); }
 NDArray ones_like(const NDArray& a, std::source_location where) { return full_like(a, 1, where); }
 NDArray full_like(const NDArray& a, Scalar value, std::source_location where) {
   return full(a.shape(), value, a.dtype(), a.context(), where);
 }
 
-NDArray scalar_array(Scalar value, DType dtype, Context context, std::source_location where) {
+NDArray scalar_array(Scalar value, DType dtype, Context context, std::source_location where) try {
   check_fits(value, dtype, "scalar");
   Ref<ArrayImpl> made = detail::new_array({}, dtype, context, "scalar");
   if (context.is_cpu()) {
@@ -120,6 +134,8 @@ NDArray scalar_array(Scalar value, DType dtype, Context context, std::source_loc
     launch_fill(*made, value, true, where);
   }
   return NDArray(std::move(made));
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray arange(Scalar stop, std::source_location where) { return arange(0, stop, 1, where); }
@@ -138,7 +154,7 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, std::source_location wher
 }
 
 NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context context,
-               std::source_location where) {
+               std::source_location where) try {
   // Numbers that an i64 cannot hold are computed as doubles.
   const bool floating =
       start.floating() || stop.floating() || step.floating() || !start.fits() || !stop.fits() || !step.fits();
@@ -172,10 +188,12 @@ NDArray arange(Scalar start, Scalar stop, Scalar step, DType dtype, Context cont
     check_fits(floating ? Scalar(real_last) : Scalar(static_cast<int64_t>(last)), dtype, "arange");
   }
   return range(count, {floating, start, step}, dtype, context, "arange", where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray linspace(double start, double stop, IntArg count, DType dtype, Context context,
-                 std::source_location where) {
+                 std::source_location where) try {
   MX_CHECK(count >= 0, InvalidArgument, "[linspace] expected a number of elements that is not negative, got ",
            count);
   if (count > 0) check_fits(start, dtype, "linspace");
@@ -184,17 +202,26 @@ NDArray linspace(double start, double stop, IntArg count, DType dtype, Context c
   NDArray made = range(count, {true, start, step}, dtype, context, "linspace", where);
   if (count > 1) made.select(0, count - 1).fill_(stop, where);  // exactly `stop`, without a rounding error
   return made;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray eye(IntArg rows, IntArg columns, DType dtype, Context context, std::source_location where) {
   if (columns == -1) columns = rows;
-  NDArray made = zeros({rows, columns}, dtype, context, where);
+  NDArray made = filled("eye", {rows, columns}, 0, dtype, context, where);
   if (rows > 0 && columns > 0) made.diagonal().fill_(1, where);
   return made;
 }
 
+void detail::check_array_shape(const Shape& shape, int64_t elements, std::source_location where) try {
+  MX_CHECK(checked_numel(shape, 1, "array") == elements, InvalidArgument,
+           "[array] expected as many numbers as shape ", shape, " has elements, got ", elements);
+} catch (const Error&) {
+  detail::rethrow_at(where);
+}
+
 NDArray detail::from_host(const void* data, DType dtype, const Shape& shape, Context context,
-                          std::source_location where) {
+                          std::source_location where) try {
   Ref<ArrayImpl> made = new_array(shape, dtype, cpu(), "array");
   MX_CHECK(data != nullptr || made->storage->bytes() == 0, InvalidArgument,
            "[array] expected the address of the elements, got null for shape ", shape);
@@ -203,6 +230,8 @@ NDArray detail::from_host(const void* data, DType dtype, const Shape& shape, Con
   if (const size_t bytes = made->storage->bytes(); bytes > 0)
     std::memcpy(made->storage->ensure(nullptr), data, bytes);
   return NDArray(std::move(made)).to(context, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 std::pair<int64_t, int64_t> detail::check_extent(const void* data, DType dtype, const Shape& shape,

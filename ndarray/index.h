@@ -41,18 +41,21 @@ class Index {
  public:
   /// Accepts any integer; one that an int64_t cannot hold is out of range.
   template <detail::IntegerNumber T>
-  Index(T i) : value_(detail::int64_of(i)) {}
-  Index(IntArg i) : value_(int64_t{i}) {}
-  Index(const Slice& slice) : value_(slice) {}
-  Index(Ellipsis e) : value_(e) {}
-  Index(NewAxis n) : value_(n) {}
+  Index(T i, std::source_location where = std::source_location::current())
+      : value_(detail::int64_of(i)), where_(where) {}
+  Index(IntArg i, std::source_location where = std::source_location::current())
+      : value_(int64_t{i}), where_(where) {}
+  Index(const Slice& slice, std::source_location where = std::source_location::current())
+      : value_(slice), where_(where) {}
+  Index(Ellipsis e, std::source_location where = std::source_location::current())
+      : value_(e), where_(where) {}
+  Index(NewAxis n, std::source_location where = std::source_location::current()) : value_(n), where_(where) {}
   Index(const NDArray& array, std::source_location where = std::source_location::current())
       : value_(&array), where_(where) {}
 
   using Value = std::variant<int64_t, Slice, Ellipsis, NewAxis, const NDArray*>;
   const Value& value() const { return value_; }
-  /// Returns the source location of the call, for an array. Only a read with an array can fail after the
-  /// call.
+  /// Returns the source location of the call, which errors name.
   std::source_location where() const { return where_; }
 
  private:

@@ -13,7 +13,9 @@
 #include "engine/base/cpus.h"
 #include "engine/detail/engine_load.h"
 #include "engine/device/registry.h"
+#include "ndarray/detail/call_place.h"
 #include "ndarray/detail/describe.h"
+#include "ndarray/detail/numerics.h"
 #include "ndarray/detail/push_on.h"
 #include "ndarray/kernels/parallel.h"
 #include "ndarray/kernels/strided_loop.h"
@@ -72,6 +74,17 @@ bool all_finite(const Tensor& tensor) {
   });
 }
 
+bool finite_arguments(const KernelArgs& args) {
+  // An infinite attribute is intended, so its results are not reported.
+  return (args.attrs == nullptr || args.attrs->all_finite()) &&
+         std::all_of(args.in.begin(), args.in.end(), all_finite);
+}
+
+void check_finite(const Tensor& tensor, const char* what, size_t i) {
+  MX_CHECK(all_finite(tensor), NumericError, "expected finite values, got NaN or infinity in ", what, ' ', i,
+           " of type ", tensor.dtype, " and shape ", tensor.shape, " from finite inputs");
+}
+
 // Runs a kernel on tensors that the host can access. If numerics are checked, throws NumericError for results
 // that are not finite although the inputs are.
 void run_on_host(const Kernel& kernel, const KernelArgs& args, uint64_t updated) {
@@ -79,18 +92,12 @@ void run_on_host(const Kernel& kernel, const KernelArgs& args, uint64_t updated)
     kernel.cpu(args);
     return;
   }
-  // An infinite attribute is intended, so its results are not reported.
-  bool finite_before = args.attrs == nullptr || args.attrs->all_finite();
-  for (const Tensor& tensor : args.in) finite_before = finite_before && all_finite(tensor);
+  const bool finite_before = finite_arguments(args);
   kernel.cpu(args);
   if (!finite_before) return;
-  const auto check = [&](const Tensor& tensor, const char* what, size_t i) {
-    MX_CHECK(all_finite(tensor), NumericError, "expected finite values, got NaN or infinity in ", what, ' ',
-             i, " of type ", tensor.dtype, " and shape ", tensor.shape, " from finite inputs");
-  };
-  for (size_t i = 0; i < args.out.size(); ++i) check(args.out[i], "output", i);
+  for (size_t i = 0; i < args.out.size(); ++i) check_finite(args.out[i], "output", i);
   for (size_t i = 0; i < args.in.size(); ++i)
-    if (has_bit(updated, i)) check(args.in[i], "the changed input", i);
+    if (has_bit(updated, i)) check_finite(args.in[i], "the changed input", i);
 }
 
 [[noreturn]] void rethrow_with_inputs(std::span<const Tensor> inputs) {
@@ -286,13 +293,22 @@ void push(const Launch& l, Context context) {
   uses.add_outputs(l);
   detail::push_on<PushedKernel, const Launch&>(
       engine, uses.span(), l,
-      {.context = context, .priority = detail::launch_priority, .name = l.kernel->name}, l.where);
+      {.context = context, .priority = detail::launch_priority, .name = l.kernel->name},
+      detail::CallPlace::of(l.where));
 }
 
 }  // namespace
 
 void set_check_numerics(bool on) { numerics_checked().store(on); }
 bool check_numerics() { return numerics_checked().load(); }
+
+void detail::check_outputs(const KernelArgs& args, uint64_t outputs) {
+  if (args.stream != nullptr || !numerics_checked().load(std::memory_order_relaxed) ||
+      !finite_arguments(args))
+    return;
+  for (size_t i = 0; i < args.out.size(); ++i)
+    if (has_bit(outputs, i)) check_finite(args.out[i], "output", i);
+}
 
 void detail::check_target(const ArrayImpl& target, const char* op) {
   MX_CHECK(!target.may_overlap(), InvalidArgument, "[", op,
@@ -318,7 +334,7 @@ void launch_failure(const Launch& l, std::exception_ptr error) {
   detail::push_on(
       current_engine(), uses.span(),
       [error = std::move(error)](const RunContext&, detail::PushedArrays&) { std::rethrow_exception(error); },
-      {.name = l.kernel->name}, l.where);
+      {.name = l.kernel->name}, detail::CallPlace::of(l.where));
 }
 
 namespace {

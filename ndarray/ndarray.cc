@@ -1,5 +1,6 @@
 // Handles, waiting, copies and values. Views are in view.cc, creation in create.cc.
 #include "ndarray/ndarray.h"
+#include "ndarray/detail/place.h"
 
 #include <cstring>
 #include <memory>
@@ -91,18 +92,22 @@ const detail::Hooks& autograd(const char* op) {
 
 }  // namespace
 
-NDArray& NDArray::requires_grad_(bool on) {
-  if (on) return requires_grad_(GradReq::add);
+NDArray& NDArray::requires_grad_(bool on, std::source_location where) try {
+  if (on) return requires_grad_(GradReq::add, where);
   if (!requires_grad()) return *this;
   MX_CHECK(autograd("requires_grad_").is_leaf(*this), InvalidState,
            "[requires_grad_] expected an array that is not the result of a recorded operation; use detach()");
   impl().set_extension({}, false);
   return *this;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray& NDArray::requires_grad_(GradReq req) {
+NDArray& NDArray::requires_grad_(GradReq req, std::source_location where) try {
   autograd("requires_grad_").requires_grad(*this, req);
   return *this;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray NDArray::grad() const { return requires_grad() ? autograd("grad").grad(*this) : NDArray(); }

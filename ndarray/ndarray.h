@@ -91,7 +91,8 @@ class NDArray {
   /// Returns true if both use the same storage, even if they have no element in common.
   bool shares_memory(const NDArray& other) const;
 
-  // Views. They throw InvalidArgument for axes, indices and sizes that do not fit the shape.
+  // Views. They throw InvalidArgument for axes, indices and sizes that do not fit the shape. The error names
+  // the line of the call; that of a[i] and a[Slice] cannot.
 
   /// Returns entry i of the first dimension. A negative i counts from the end; a number that an int64_t
   /// cannot hold is out of range. It is a template so that the list of one number, a[{i}], calls the overload
@@ -117,18 +118,23 @@ class NDArray {
   /// rank 0.
   RowIterator begin() const;
   RowIterator end() const;
-  NDArray select(IntArg axis, IntArg i) const;
-  NDArray slice(IntArg axis, const Slice& range) const;
+  NDArray select(IntArg axis, IntArg i, std::source_location where = std::source_location::current()) const;
+  NDArray slice(IntArg axis, const Slice& range,
+                std::source_location where = std::source_location::current()) const;
   /// Returns a view with the dimensions in the order of `axes`; without axes, in reverse order.
-  NDArray transpose(const Shape& axes = {}) const;
-  NDArray swap_axes(IntArg a, IntArg b) const;
-  NDArray move_axis(IntArg from, IntArg to) const;
-  NDArray expand_dims(IntArg axis) const;
+  NDArray transpose(const Shape& axes = {},
+                    std::source_location where = std::source_location::current()) const;
+  NDArray swap_axes(IntArg a, IntArg b, std::source_location where = std::source_location::current()) const;
+  NDArray move_axis(IntArg from, IntArg to,
+                    std::source_location where = std::source_location::current()) const;
+  NDArray expand_dims(IntArg axis, std::source_location where = std::source_location::current()) const;
   /// Removes the dimension `axis`, whose size must be 1. Without an argument, removes all of size 1.
-  NDArray squeeze(IntArg axis) const;
+  NDArray squeeze(IntArg axis, std::source_location where = std::source_location::current()) const;
   NDArray squeeze() const;
-  NDArray broadcast_to(const Shape& shape) const;
-  NDArray diagonal(IntArg offset = 0, IntArg axis1 = 0, IntArg axis2 = 1) const;
+  NDArray broadcast_to(const Shape& shape,
+                       std::source_location where = std::source_location::current()) const;
+  NDArray diagonal(IntArg offset = 0, IntArg axis1 = 0, IntArg axis2 = 1,
+                   std::source_location where = std::source_location::current()) const;
   /// Returns the same elements with other sizes. One size may be -1: it follows from the others. The result
   /// is a view if the strides allow it, otherwise a copy.
   NDArray reshape(const Shape& shape, std::source_location where = std::source_location::current()) const;
@@ -138,7 +144,8 @@ class NDArray {
   /// Returns a view with any strides and offset, in elements from the start of the storage. Throws
   /// InvalidArgument if it would reach outside of the storage. If its elements may overlap, writing to it
   /// throws.
-  NDArray as_strided(const Shape& shape, const Strides& strides, IntArg offset) const;
+  NDArray as_strided(const Shape& shape, const Strides& strides, IntArg offset,
+                     std::source_location where = std::source_location::current()) const;
 
   // These members call the functions of operators/ with the same names: x.mean(1) is mean(x, 1). Only the
   // function var() has another name here, variance(), because the member var() returns the engine's variable.
@@ -225,8 +232,8 @@ class NDArray {
   /// With GradReq::null the array gets no gradient, but operations on it are recorded. `false` ends the
   /// recording. Throws InvalidArgument if the array is not floating-point. For leaves and plain arrays only:
   /// a result of a recorded operation is recorded anyway, and `false` throws InvalidState for it.
-  NDArray& requires_grad_(bool on = true);
-  NDArray& requires_grad_(GradReq req);
+  NDArray& requires_grad_(bool on = true, std::source_location where = std::source_location::current());
+  NDArray& requires_grad_(GradReq req, std::source_location where = std::source_location::current());
   /// Returns whether operations on it are recorded: after requires_grad_(), and for recorded results.
   bool requires_grad() const { return impl().marked(); }
   /// Returns d(loss)/d(this), as backward() stored it; an empty handle if there is none.
@@ -385,14 +392,15 @@ class View : public NDArray {
 // use.
 
 /// Returns an array whose elements are not initialised.
-NDArray empty(const Shape& shape, DType dtype = f32, Context context = cpu());
+NDArray empty(const Shape& shape, DType dtype = f32, Context context = cpu(),
+              std::source_location where = std::source_location::current());
 NDArray zeros(const Shape& shape, DType dtype = f32, Context context = cpu(),
               std::source_location where = std::source_location::current());
 NDArray ones(const Shape& shape, DType dtype = f32, Context context = cpu(),
              std::source_location where = std::source_location::current());
 NDArray full(const Shape& shape, Scalar value, DType dtype = f32, Context context = cpu(),
              std::source_location where = std::source_location::current());
-NDArray empty_like(const NDArray& a);
+NDArray empty_like(const NDArray& a, std::source_location where = std::source_location::current());
 NDArray zeros_like(const NDArray& a, std::source_location where = std::source_location::current());
 NDArray ones_like(const NDArray& a, std::source_location where = std::source_location::current());
 NDArray full_like(const NDArray& a, Scalar value,
@@ -425,6 +433,8 @@ namespace detail {
 /// InvalidArgument, naming `op`, if elements of that layout would lie outside the address space.
 std::pair<int64_t, int64_t> check_extent(const void* data, DType dtype, const Shape& shape,
                                          const Strides& strides, const char* op);
+/// Throws InvalidArgument, with the line of the call, if `shape` does not have that many elements.
+void check_array_shape(const Shape& shape, int64_t elements, std::source_location where);
 NDArray from_host(const void* data, DType dtype, const Shape& shape, Context context,
                   std::source_location where = std::source_location::current());
 }  // namespace detail
@@ -453,17 +463,20 @@ requires detail::HostNumber<T> NDArray array(const std::vector<T>& values, Conte
 /// The same for numbers in braces: array({1.f, 2.f}). The element type is that of the numbers. Throws
 /// InvalidArgument for rows that differ in length.
 template <class T>
-NDArray array(std::initializer_list<T> values) {
-  return array(std::span<const T>(values.begin(), values.size()));
+NDArray array(std::initializer_list<T> values, std::source_location where = std::source_location::current()) {
+  return array(std::span<const T>(values.begin(), values.size()), cpu(), where);
 }
 template <class T>
-NDArray array(std::initializer_list<T> values, const Shape& shape) {
-  return array(std::span<const T>(values.begin(), values.size()), shape);
+NDArray array(std::initializer_list<T> values, const Shape& shape,
+              std::source_location where = std::source_location::current()) {
+  return array(std::span<const T>(values.begin(), values.size()), shape, cpu(), where);
 }
 template <class T>
-NDArray array(std::initializer_list<std::initializer_list<T>> rows);
+NDArray array(std::initializer_list<std::initializer_list<T>> rows,
+              std::source_location where = std::source_location::current());
 template <class T>
-NDArray array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> planes);
+NDArray array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> planes,
+              std::source_location where = std::source_location::current());
 
 /// Returns an array over host memory, without a copy. `release` is called once, from any thread, after the
 /// last use; it is not called if this throws. Elements of bool must be 0 or 1. Throws InvalidArgument for

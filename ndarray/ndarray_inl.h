@@ -9,7 +9,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "engine/base/check.h"
+#include "engine/base/error.h"
+#include "ndarray/detail/place.h"
 
 namespace mx {
 
@@ -58,7 +59,7 @@ View NDArray::operator[](E i) const {
 template <class E>
 requires(std::same_as<E, Slice> || std::same_as<E, Ellipsis> ||
          std::same_as<E, NewAxis>) View NDArray::operator[](const E& entry) const {
-  return (*this)[{Index(entry)}];
+  return (*this)[{Index(entry, std::source_location())}];
 }
 
 template <class R>
@@ -67,7 +68,14 @@ requires detail::NestedRange<R> NDArray array(const R& values, Context context, 
   if constexpr (detail::PlainRange<R>) {
     return from_data(std::ranges::data(values), {std::ranges::size(values)}, context, where);
   } else {
-    const detail::Flattened<Number> flat(values);
+    const auto flatten = [&] {
+      try {
+        return detail::Flattened<Number>(values);
+      } catch (const Error&) {
+        detail::rethrow_at(where);
+      }
+    };
+    const detail::Flattened<Number> flat = flatten();
     return detail::from_host(flat.elements().data(), detail::kHostDType<Number>, flat.shape(), context,
                              where);
   }
@@ -77,8 +85,7 @@ template <class R>
 requires detail::NestedRange<R> NDArray array(const R& values, const Shape& shape, Context context,
                                               std::source_location where) {
   const NDArray made = array(values, context, where);
-  MX_CHECK(checked_numel(shape, 1, "array") == made.numel(), InvalidArgument,
-           "[array] expected as many numbers as shape ", shape, " has elements, got ", made.numel());
+  detail::check_array_shape(shape, made.numel(), where);
   return made.reshape(shape, where);
 }
 
@@ -89,13 +96,14 @@ requires detail::HostNumber<T> NDArray array(const std::vector<T>& values, Conte
 }
 
 template <class T>
-NDArray array(std::initializer_list<std::initializer_list<T>> rows) {
-  return array<std::initializer_list<std::initializer_list<T>>>(rows, cpu());
+NDArray array(std::initializer_list<std::initializer_list<T>> rows, std::source_location where) {
+  return array<std::initializer_list<std::initializer_list<T>>>(rows, cpu(), where);
 }
 
 template <class T>
-NDArray array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> planes) {
-  return array<std::initializer_list<std::initializer_list<std::initializer_list<T>>>>(planes, cpu());
+NDArray array(std::initializer_list<std::initializer_list<std::initializer_list<T>>> planes,
+              std::source_location where) {
+  return array<std::initializer_list<std::initializer_list<std::initializer_list<T>>>>(planes, cpu(), where);
 }
 
 }  // namespace mx

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/hooks.h"
 #include "ndarray/ndarray.h"
@@ -163,7 +164,8 @@ View advanced(detail::AdvancedIndex index) {
 
 }  // namespace
 
-NDArray NDArray::as_strided(const Shape& shape, const Strides& strides, IntArg offset) const {
+NDArray NDArray::as_strided(const Shape& shape, const Strides& strides, IntArg offset,
+                            std::source_location where) const try {
   const ArrayImpl& base = impl();
   MX_CHECK(shape.rank() == strides.rank(), InvalidArgument,
            "[as_strided] expected a stride for each dimension of ", shape, ", got ", strides);
@@ -182,9 +184,11 @@ NDArray NDArray::as_strided(const Shape& shape, const Strides& strides, IntArg o
            " elements of the array's memory, got shape ", shape, ", strides ", strides, " and offset ",
            offset);
   return make_view(*this, shape, strides, nothing ? int64_t{0} : int64_t{offset});
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray NDArray::select(IntArg axis, IntArg i) const {
+NDArray NDArray::select(IntArg axis, IntArg i, std::source_location where) const try {
   const ArrayImpl& base = impl();
   const int d = normalize_axis(axis, rank(), "select");
   const int64_t place = place_in(i, base.shape[d], d, base.shape);
@@ -193,9 +197,11 @@ NDArray NDArray::select(IntArg axis, IntArg i) const {
   shape.erase(d);
   strides.erase(d);
   return make_view(*this, shape, strides, base.offset + place * base.strides[d]);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray NDArray::slice(IntArg axis, const Slice& range) const {
+NDArray NDArray::slice(IntArg axis, const Slice& range, std::source_location where) const try {
   const ArrayImpl& base = impl();
   const int d = normalize_axis(axis, rank(), "slice");
   const Range r = cut(range, base.shape[d]);
@@ -204,9 +210,11 @@ NDArray NDArray::slice(IntArg axis, const Slice& range) const {
   shape[d] = r.count;
   strides[d] *= r.step;
   return make_view(*this, shape, strides, base.offset + r.start * base.strides[d]);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray NDArray::transpose(const Shape& axes) const {
+NDArray NDArray::transpose(const Shape& axes, std::source_location where) const try {
   const ArrayImpl& base = impl();
   Shape order = axes;
   if (axes.empty())
@@ -223,25 +231,31 @@ NDArray NDArray::transpose(const Shape& axes) const {
     strides.push_back(base.strides[d]);
   }
   return make_view(*this, shape, strides, base.offset);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray NDArray::swap_axes(IntArg a, IntArg b) const {
+NDArray NDArray::swap_axes(IntArg a, IntArg b, std::source_location where) const try {
   const int x = normalize_axis(a, rank(), "swap_axes"), y = normalize_axis(b, rank(), "swap_axes");
   Shape order;
   for (int i = 0; i < rank(); ++i) order.push_back(i == x ? y : i == y ? x : i);
   return rank() == 0 ? *this : transpose(order);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray NDArray::move_axis(IntArg from, IntArg to) const {
+NDArray NDArray::move_axis(IntArg from, IntArg to, std::source_location where) const try {
   const int x = normalize_axis(from, rank(), "move_axis"), y = normalize_axis(to, rank(), "move_axis");
   Shape order;
   for (int i = 0; i < rank(); ++i)
     if (i != x) order.push_back(i);
   order.insert(y, x);
   return transpose(order);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray NDArray::expand_dims(IntArg axis) const {
+NDArray NDArray::expand_dims(IntArg axis, std::source_location where) const try {
   const ArrayImpl& base = impl();
   const int d = normalize_axis(axis, rank() + 1, "expand_dims");
   Shape shape = base.shape;
@@ -249,9 +263,11 @@ NDArray NDArray::expand_dims(IntArg axis) const {
   shape.insert(d, 1);
   strides.insert(d, d < base.shape.rank() ? base.shape[d] * base.strides[d] : 1);
   return make_view(*this, shape, strides, base.offset);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray NDArray::squeeze(IntArg axis) const {
+NDArray NDArray::squeeze(IntArg axis, std::source_location where) const try {
   const ArrayImpl& base = impl();
   const int d = normalize_axis(axis, rank(), "squeeze");
   MX_CHECK(base.shape[d] == 1, InvalidArgument, "[squeeze] expected a dimension of size 1 at axis ", axis,
@@ -261,6 +277,8 @@ NDArray NDArray::squeeze(IntArg axis) const {
   shape.erase(d);
   strides.erase(d);
   return make_view(*this, shape, strides, base.offset);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray NDArray::squeeze() const {
@@ -274,16 +292,18 @@ NDArray NDArray::squeeze() const {
   return make_view(*this, shape, strides, base.offset);
 }
 
-NDArray NDArray::broadcast_to(const Shape& target) const {
+NDArray NDArray::broadcast_to(const Shape& target, std::source_location where) const try {
   const ArrayImpl& base = impl();
   checked_numel(target, size_of(base.dtype), "broadcast_to");
   MX_CHECK(
       base.shape.rank() <= target.rank() && broadcast_shapes(base.shape, target, "broadcast_to") == target,
       InvalidArgument, "[broadcast_to] expected a shape that ", base.shape, " broadcasts to, got ", target);
   return make_view(*this, target, broadcast_strides(base.shape, base.strides, target), base.offset);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray NDArray::diagonal(IntArg offset, IntArg axis1, IntArg axis2) const {
+NDArray NDArray::diagonal(IntArg offset, IntArg axis1, IntArg axis2, std::source_location where) const try {
   const ArrayImpl& base = impl();
   const int x = normalize_axis(axis1, rank(), "diagonal"), y = normalize_axis(axis2, rank(), "diagonal");
   MX_CHECK(x != y, InvalidArgument, "[diagonal] expected two different axes, got ", axis1, " and ", axis2);
@@ -301,9 +321,11 @@ NDArray NDArray::diagonal(IntArg offset, IntArg axis1, IntArg axis2) const {
   strides.push_back(base.strides[x] + base.strides[y]);
   const int64_t start = count == 0 ? 0 : shift < 0 ? -shift * base.strides[x] : shift * base.strides[y];
   return make_view(*this, shape, strides, base.offset + start);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray NDArray::reshape(const Shape& wanted, std::source_location where) const {
+NDArray NDArray::reshape(const Shape& wanted, std::source_location where) const try {
   const ArrayImpl& base = impl();
   Shape shape = wanted;
   int64_t known = 1;
@@ -366,6 +388,8 @@ NDArray NDArray::reshape(const Shape& wanted, std::source_location where) const 
   }
   if (!fits) return clone(where).reshape(shape);
   return make_view(*this, shape, strides, base.offset);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 View NDArray::entry(int64_t i) const {
@@ -387,7 +411,7 @@ View NDArray::operator[](std::initializer_list<Index> entries) const {
   return (*this)[std::span<const Index>(entries.begin(), entries.size())];
 }
 
-View NDArray::operator[](std::span<const Index> entries) const {
+View NDArray::operator[](std::span<const Index> entries) const try {
   const ArrayImpl& base = impl();
   int consumed = 0, ellipses = 0, numbers = 0, array_count = 0;
   bool arrays = false;
@@ -498,6 +522,8 @@ View NDArray::operator[](std::span<const Index> entries) const {
     index.indices = std::move(indices);
   }
   return advanced(std::move(index));
+} catch (const Error&) {
+  detail::rethrow_at(entries.empty() ? std::source_location() : entries[0].where());
 }
 
 View::View(const View& other) : NDArray(other), target_(other.target_) {

@@ -143,9 +143,11 @@ void Module::add(const std::string& name, const AnyModule& module) {
 // Calls.
 
 NDArray Module::forward(const NDArray&) {
-  throw InvalidState("[" + type_name() +
-                     "] expected the module type to override forward(const NDArray&), which is not a const "
-                     "function, got a type that does not");
+  throw InvalidState(
+      "[" + type_name() +
+      "] expected the module type to override forward(const NDArray&), which is not a const "
+      "function, got a type that does not; a module that takes or returns several arrays, such as "
+      "a GRU, cannot be called as one of a Sequential");
 }
 
 NDArray Module::operator()(const NDArray& x, std::source_location where) const {

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/host_list.h"
+#include "ndarray/detail/place.h"
 #include "operators/indexing.h"
 #include "operators/shape_ops.h"
 
@@ -121,7 +122,7 @@ std::vector<int64_t> detail::inverse_order(const std::vector<int64_t>& order) {
 }
 
 PackedSequence pack_padded_sequence(const Arg& x, const std::vector<int64_t>& lengths,
-                                    const PackOptions& options) {
+                                    const PackOptions& options) try {
   const Shape& shape = x.array.shape();
   MX_CHECK(shape.rank() >= 2, InvalidArgument,
            "[pack_padded_sequence] expected an array of rank 2 or more, got shape ", shape);
@@ -139,13 +140,17 @@ PackedSequence pack_padded_sequence(const Arg& x, const std::vector<int64_t>& le
   rows[0] = steps * batch;
   return pack(Arg(x.array.reshape(rows), x.where), lengths, std::move(order),
               [&](int64_t b, int64_t t) { return options.batch_first ? b * steps + t : t * batch + b; });
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
-PackedSequence pack_padded_sequence(const Arg& x, const NDArray& lengths, const PackOptions& options) {
+PackedSequence pack_padded_sequence(const Arg& x, const NDArray& lengths, const PackOptions& options) try {
   MX_CHECK(lengths.rank() == 1 && is_integral(lengths.dtype()), InvalidArgument,
            "[pack_padded_sequence] expected integer lengths of rank 1, got ", lengths.dtype(), ' ',
            lengths.shape());
   return pack_padded_sequence(x, lengths.to_vector<int64_t>(), options);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 std::pair<NDArray, std::vector<int64_t>> pad_packed_sequence(const PackedSequence& packed,

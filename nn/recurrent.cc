@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
+#include "operators/autocast.h"
 #include "operators/indexing.h"
 #include "operators/shape_ops.h"
 
@@ -37,6 +38,12 @@ NDArray reordered(const NDArray& state, const std::vector<int64_t>& order) {
 
 LSTMState reordered(const LSTMState& state, const std::vector<int64_t>& order) {
   return {reordered(state.h, order), reordered(state.c, order)};
+}
+
+// Without this, the error would be about the state of zeros, which the program has not given.
+void check_input_type(const char* module, const NDArray& x, const NDArray& weight) {
+  MX_CHECK(x.dtype() == weight.dtype() || mx::detail::autocast_state != nullptr, InvalidArgument, "[", module,
+           "] expected x of the type of the weights, ", weight.dtype(), ", got ", x.dtype());
 }
 
 }  // namespace
@@ -130,6 +137,7 @@ RecurrentModule::LayerResults RecurrentModule::run_padded(const NDArray& x, cons
   MX_CHECK((one_sequence || x.rank() == 3) && x.shape().back() == inputs_, InvalidArgument, "[", name(),
            "] expected x ", options_.batch_first ? "(batch, steps, " : "(steps, batch, ", inputs_,
            ") or (steps, ", inputs_, "), got ", x.shape());
+  check_input_type(name(), x, parameters_[0]);
   const bool swapped = options_.batch_first && !one_sequence;
   const NDArray sequence = one_sequence ? x.expand_dims(1) : swapped ? x.swap_axes(0, 1) : x;
   const int64_t batch = sequence.shape()[1];
@@ -150,6 +158,7 @@ std::pair<PackedSequence, LSTMState> RecurrentModule::run_packed(const PackedSeq
            ") of 1 step or more, got ", x.data.defined() ? mx::detail::concat(x.data.shape()) : "none",
            " of ", x.batch_sizes.size(), " steps");
   const NDArray& data = x.data;
+  check_input_type(name(), data, parameters_[0]);
   MX_CHECK(x.sorted_indices.empty() || static_cast<int64_t>(x.sorted_indices.size()) == x.batch(),
            InvalidArgument, "[", name(), "] expected one of the sorted_indices for each of ", x.batch(),
            " sequences, got ", x.sorted_indices.size());

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/select.h"
@@ -11,7 +12,7 @@
 
 namespace mx {
 
-NDArray diff(const Arg& x, IntArg n, IntArg axis, const NDArray& prepend, const NDArray& append) {
+NDArray diff(const Arg& x, IntArg n, IntArg axis, const NDArray& prepend, const NDArray& append) try {
   MX_CHECK(n >= 0, InvalidArgument, "[diff] expected a number of differences n of 0 or more, got ", n);
   const int d = normalize_axis(axis, x.array.rank(), "diff");
   std::vector<NDArray> joined;
@@ -24,9 +25,11 @@ NDArray diff(const Arg& x, IntArg n, IntArg axis, const NDArray& prepend, const 
     result = result.dtype() == bool_ ? not_equal({later, x.where}, earlier) : sub({later, x.where}, earlier);
   }
   return result;
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
-NDArray diag(const Arg& x, IntArg diagonal) {
+NDArray diag(const Arg& x, IntArg diagonal) try {
   const int64_t k = diagonal;
   const NDArray& a = x.array;
   if (a.rank() == 2) return a.diagonal(k).clone(x.where);
@@ -41,6 +44,8 @@ NDArray diag(const Arg& x, IntArg diagonal) {
   const NDArray place = arange(0, size, 1, i64, a.context(), x.where);
   const NDArray on_diagonal = equal(sub({place, x.where}, place.expand_dims(1)), k);
   return mx::where({on_diagonal, x.where}, columns, zeros({}, a.dtype(), a.context()));
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray sliding_window(const NDArray& x, const Shape& window, const Shape& axes) {
@@ -74,16 +79,18 @@ std::vector<NDArray> unbind(const NDArray& x, IntArg axis) {
   return entries;
 }
 
-std::vector<NDArray> array_split(const Arg& x, IntArg parts, IntArg axis) {
+std::vector<NDArray> array_split(const Arg& x, IntArg parts, IntArg axis) try {
   const int d = normalize_axis(axis, x.array.rank(), "array_split");
   MX_CHECK(parts > 0, InvalidArgument, "[array_split] expected a number of parts above 0, got ", parts);
   const int64_t size = x.array.shape()[d];
   std::vector<int64_t> sizes(static_cast<size_t>(parts), size / parts);
   for (int64_t i = 0; i < size % parts; ++i) ++sizes[static_cast<size_t>(i)];
   return split(x, sizes, d);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
-NDArray column_stack(std::span<const NDArray> arrays, std::source_location where) {
+NDArray column_stack(std::span<const NDArray> arrays, std::source_location where) try {
   std::vector<NDArray> columns;
   for (const NDArray& a : arrays) {
     MX_CHECK(a.rank() <= 2, InvalidArgument, "[column_stack] expected vectors or matrices, got shape ",
@@ -91,6 +98,8 @@ NDArray column_stack(std::span<const NDArray> arrays, std::source_location where
     columns.push_back(a.rank() == 2 ? a : a.reshape({a.numel(), 1}, where));
   }
   return concat(columns, 1, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray column_stack(std::initializer_list<NDArray> arrays, std::source_location where) {
@@ -120,7 +129,7 @@ NDArray logspace(double start, double stop, IntArg count, double base, DType dty
 }
 
 NDArray geomspace(double start, double stop, IntArg count, DType dtype, Context context,
-                  std::source_location where) {
+                  std::source_location where) try {
   MX_CHECK(std::isfinite(start) && std::isfinite(stop) && start * stop != 0 && (start < 0) == (stop < 0),
            InvalidArgument,
            "[geomspace] expected finite numbers start and stop of the same sign, not 0, got ", start, " and ",
@@ -131,6 +140,8 @@ NDArray geomspace(double start, double stop, IntArg count, DType dtype, Context 
   if (count > 0) result.select(0, 0).fill_(start, where);
   if (count > 1) result.select(0, count - 1).fill_(stop, where);
   return result.to(dtype, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 }  // namespace mx

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/numerics.h"
 #include "ndarray/grad_mode.h"
 #include "operators/attention_form.h"
 #include "operators/cuda_kernels.h"
@@ -42,6 +43,7 @@ const Tensor* optional_input(const KernelArgs& args, size_t i) {
 void run(const KernelArgs& args) {
   kernels::attention(args, args.out[0], args.out[1], args.in[0], args.in[1], args.in[2],
                      optional_input(args, 3), options_of(args.attr<AttentionAttrs>(), args.in[0].shape[3]));
+  detail::check_outputs(args, 1);
 }
 
 void run_backward(const KernelArgs& args) {
@@ -55,7 +57,8 @@ void gradient(GradientContext& g);
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kAttention = {
-    .kernel = {"attention", run, cuda::attention},
+    // `sums` of a row whose keys are all masked is -infinity, as it should be; run() checks y.
+    .kernel = {"attention", run, cuda::attention, 0, false},
     .doc =
         "Scaled dot-product attention, softmax(scale * q k' + mask) v, and the logarithms of the sums of "
         "its exponentials.",

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/numerics.h"
 #include "ndarray/grad_mode.h"
 #include "operators/attention_form.h"
 #include "operators/kernels/attention.h"
@@ -50,6 +51,7 @@ void run_dropped(const KernelArgs& args) {
   kernels::attention(args, args.out[0], args.out[1], args.in[0], args.in[1], args.in[2],
                      input_if_present(args, kKeyInput + 1),
                      dropped_options(args, args.in[0].shape[3], args.in[kKeyInput]));
+  check_outputs(args, 1);
 }
 
 void run_dropped_backward(const KernelArgs& args) {
@@ -77,7 +79,8 @@ constexpr RecordList<DType, kDTypes> kDroppedTypes = {f32, f64, f16, bf16};
 }  // namespace
 
 constexpr Operator kAttentionDropout = {
-    .kernel = {"attention_dropout", run_dropped},
+    // As for attention, `sums` of a row whose keys are all masked is -infinity.
+    .kernel = {"attention_dropout", run_dropped, nullptr, 0, false},
     .doc =
         "Attention whose weights become 0 with probability p and are divided by 1 - p otherwise, and the "
         "logarithms of the sums of its exponentials.",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/matmul.h"
 #include "operators/reduce.h"
@@ -242,7 +243,7 @@ double pair_cost(const Term& a, const Term& b, const std::array<int64_t, kLabels
 
 }  // namespace
 
-NDArray einsum(const EinsumText& equation_text, std::span<const NDArray> operands) {
+NDArray einsum(const EinsumText& equation_text, std::span<const NDArray> operands) try {
   const std::string& subscripts = equation_text.text;
   const std::source_location where = equation_text.where;
   MX_CHECK(!operands.empty(), InvalidArgument, "[einsum] expected at least one operand, got none");
@@ -272,6 +273,8 @@ NDArray einsum(const EinsumText& equation_text, std::span<const NDArray> operand
     terms[first] = std::move(product);
   }
   return arranged(summed(terms[0], wanted, where), equation.output);
+} catch (const Error&) {
+  detail::rethrow_at(equation_text.where);
 }
 
 NDArray einsum(const EinsumText& equation_text, std::initializer_list<NDArray> operands) {

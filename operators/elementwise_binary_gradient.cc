@@ -1,7 +1,8 @@
-// Gradients of functions of two operands. At kinks they are PyTorch's: equal operands of maximum and minimum
-// share the gradient; for fmax and fmin the first operand gets it. If a derivative is 0, its computation does
-// not divide by 0, in first and in higher order.
+// Gradients of functions of two operands. At kinks they are PyTorch's: equal operands of maximum, minimum,
+// fmax and fmin share the gradient. If a derivative is 0, its computation does not divide by 0, in first and
+// in higher order.
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "operators/elementwise_binary.h"
@@ -102,14 +103,22 @@ void gradient_number_pow(PairGradient& g) {
   g.set(1, a == 0 ? part * where(g.array(1) >= 0, 0., -kInfinity) : part * std::log(a));
 }
 
+/// Returns the smallest number of which the type can hold the inverse.
+double least_with_inverse(DType dtype) {
+  if (dtype == f64) return 1 / std::numeric_limits<double>::max();
+  return dtype == f16 ? 1. / 65504 : 1. / std::numeric_limits<float>::max();
+}
+
 void gradient_pow(PairGradient& g) {
   if (g.is_number(1) && g.wanted(0)) return gradient_pow_number(g);
   if (g.is_number(0) && g.wanted(1)) return gradient_number_pow(g);
   if (!g.wanted(0) && !g.wanted(1)) return;
   const NDArray &a = g.array(0), &b = g.array(1);
   if (g.wanted(0)) {
-    // b a^(b - 1). Where both are 0, the exponent 0 makes it 0 instead of 0 times infinity.
-    const NDArray exponent = where(logical_and(a == 0, b == 0), 0, b - 1);
+    // b a^(b - 1). If b is 0, and a is 0 or so near that 1 / a overflows, the exponent 0 makes it 0 instead
+    // of 0 times infinity.
+    const double least = least_with_inverse(a.dtype());
+    const NDArray exponent = where(logical_and(abs(a) <= least, b == 0), 0, b - 1);
     g.set(0, g.head() * (b * pow(a, exponent)));
   }
   if (g.wanted(1)) {
@@ -130,14 +139,15 @@ void gradient_extreme(PairGradient& g) {
 template <bool kLarger>
 void gradient_number_extreme(PairGradient& g) {
   const Operand a = g.input(0), b = g.input(1);
-  NDArray first = kLarger ? a >= b : a <= b;
+  NDArray first = kLarger ? a > b : a < b;
   if (b.is_array()) {
     first = logical_or(first, isnan(b.array()));
   } else if (std::isnan(b.number().real())) {
     first = ones_like(first);
   }
-  if (g.wanted(0)) g.set(0, where(first, g.head(), 0));
-  if (g.wanted(1)) g.set(1, where(first, 0, g.head()));
+  const NDArray equal = a == b, shared = where(equal, g.head() * 0.5, g.head());
+  if (g.wanted(0)) g.set(0, where(logical_or(first, equal), shared, 0));
+  if (g.wanted(1)) g.set(1, where(first, 0, shared));
 }
 
 void gradient_atan2(PairGradient& g) {

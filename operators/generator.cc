@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/indexing.h"
 #include "operators/random.h"
 #include "operators/random_records.h"
@@ -20,9 +21,10 @@ namespace {
 
 NDArray state_of(uint64_t seed) { return array<int64_t>({static_cast<int64_t>(seed), 0}); }
 
-NDArray fill(Generator& generator, const Operator& op, double a, double b, const Shape& shape, DType dtype,
-             std::source_location where) {
-  const int64_t count = checked_numel(shape, size_of(dtype), op.name());
+/// `name`: of the function that the program called, for errors.
+NDArray fill(Generator& generator, const Operator& op, const char* name, double a, double b,
+             const Shape& shape, DType dtype, std::source_location where) {
+  const int64_t count = checked_numel(shape, size_of(dtype), name);
   return call(op, FillAttrs{shape, dtype, a, b}, {generator.key(count, where), where});
 }
 
@@ -74,42 +76,56 @@ NDArray Generator::key(IntArg count, std::source_location where) {
   return call(detail::kRandomKey, KeyAttrs{count}, {state_, where});
 }
 
-NDArray Generator::rand(const Shape& shape, DType dtype, std::source_location where) {
-  return uniform(0, 1, shape, dtype, where);
+NDArray Generator::rand(const Shape& shape, DType dtype, std::source_location where) try {
+  check_floating("rand", dtype);
+  return fill(*this, detail::kUniform, "rand", 0, 1, shape, dtype, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray Generator::uniform(double low, double high, const Shape& shape, DType dtype,
-                           std::source_location where) {
+                           std::source_location where) try {
   check_floating("uniform", dtype);
   MX_CHECK(std::isfinite(low) && std::isfinite(high) && low < high, InvalidArgument,
            "[uniform] expected finite limits, low < high, got ", low, " and ", high);
-  return fill(*this, detail::kUniform, low, high, shape, dtype, where);
+  return fill(*this, detail::kUniform, "uniform", low, high, shape, dtype, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray Generator::randn(const Shape& shape, DType dtype, std::source_location where) {
-  return normal(0, 1, shape, dtype, where);
+NDArray Generator::randn(const Shape& shape, DType dtype, std::source_location where) try {
+  check_floating("randn", dtype);
+  return fill(*this, detail::kNormal, "randn", 0, 1, shape, dtype, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray Generator::normal(double mean, double deviation, const Shape& shape, DType dtype,
-                          std::source_location where) {
+                          std::source_location where) try {
   check_floating("normal", dtype);
   MX_CHECK(std::isfinite(mean) && std::isfinite(deviation) && deviation >= 0, InvalidArgument,
            "[normal] expected a finite mean and a deviation of 0 or more, got ", mean, " and ", deviation);
-  return fill(*this, detail::kNormal, mean, deviation, shape, dtype, where);
+  return fill(*this, detail::kNormal, "normal", mean, deviation, shape, dtype, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray Generator::randint(int64_t low, int64_t high, const Shape& shape, DType dtype,
-                           std::source_location where) {
+                           std::source_location where) try {
   const int64_t count = checked_numel(shape, size_of(dtype), "randint");
   MX_CHECK(low < high, InvalidArgument, "[randint] expected low < high, got ", low, " and ", high);
   return call(detail::kRandint, IntegerAttrs{shape, dtype, low, high}, {key(count, where), where});
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray Generator::bernoulli(double probability, const Shape& shape, DType dtype,
-                             std::source_location where) {
+                             std::source_location where) try {
   MX_CHECK(probability >= 0 && probability <= 1, InvalidArgument,
            "[bernoulli] expected a probability from 0 to 1, got ", probability);
-  return fill(*this, detail::kBernoulli, probability, 0, shape, dtype, where);
+  return fill(*this, detail::kBernoulli, "bernoulli", probability, 0, shape, dtype, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray Generator::bernoulli(const Arg& probability, DType dtype) {
@@ -117,33 +133,41 @@ NDArray Generator::bernoulli(const Arg& probability, DType dtype) {
               key(probability.array.numel(), probability.where));
 }
 
-NDArray Generator::exponential(double rate, const Shape& shape, DType dtype, std::source_location where) {
+NDArray Generator::exponential(double rate, const Shape& shape, DType dtype, std::source_location where) try {
   check_floating("exponential", dtype);
   check_positive("exponential", "rate", rate);
-  return fill(*this, detail::kExponential, rate, 0, shape, dtype, where);
+  return fill(*this, detail::kExponential, "exponential", rate, 0, shape, dtype, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray Generator::gamma(double alpha, double scale, const Shape& shape, DType dtype,
-                         std::source_location where) {
+                         std::source_location where) try {
   check_floating("gamma", dtype);
   check_positive("gamma", "shape parameter", alpha);
   check_positive("gamma", "scale", scale);
-  return fill(*this, detail::kGamma, alpha, scale, shape, dtype, where);
+  return fill(*this, detail::kGamma, "gamma", alpha, scale, shape, dtype, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray Generator::poisson(double mean, const Shape& shape, DType dtype, std::source_location where) {
+NDArray Generator::poisson(double mean, const Shape& shape, DType dtype, std::source_location where) try {
   MX_CHECK(dtype != bool_, InvalidArgument, "[poisson] expected a numeric type, got bool");
   MX_CHECK(std::isfinite(mean) && mean >= 0, InvalidArgument,
            "[poisson] expected a finite mean of 0 or more, got ", mean);
-  return fill(*this, detail::kPoisson, mean, 0, shape, dtype, where);
+  return fill(*this, detail::kPoisson, "poisson", mean, 0, shape, dtype, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray Generator::permutation(IntArg n, std::source_location where) {
+NDArray Generator::permutation(IntArg n, std::source_location where) try {
   checked_numel({n}, sizeof(int64_t), "permutation");
   return call(detail::kPermutation, KeyAttrs{n}, {key(n, where), where});
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray Generator::categorical(const Arg& weights, IntArg samples, bool logits) {
+NDArray Generator::categorical(const Arg& weights, IntArg samples, bool logits) try {
   Shape rows = weights.array.shape();
   MX_CHECK(rows.rank() >= 1 && samples >= 0, InvalidArgument,
            "[categorical] expected weights (.., n) and samples of 0 or more, got shape ", rows, " and ",
@@ -151,11 +175,15 @@ NDArray Generator::categorical(const Arg& weights, IntArg samples, bool logits) 
   rows[rows.rank() - 1] = samples;
   const int64_t count = checked_numel(rows, sizeof(int64_t), "categorical");
   return call(detail::kCategorical, CategoricalAttrs{samples, logits}, weights, key(count, weights.where));
+} catch (const Error&) {
+  detail::rethrow_at(weights.where);
 }
 
-NDArray Generator::shuffle(const Arg& x) {
+NDArray Generator::shuffle(const Arg& x) try {
   MX_CHECK(x.array.rank() >= 1, InvalidArgument, "[shuffle] expected an array of rank 1 or more, got rank 0");
   return take(x, permutation(x.array.shape()[0], x.where), 0);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray& Generator::shuffle_(NDArray& x, std::source_location where) {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/indexing.h"
@@ -37,16 +38,18 @@ NDArray weighted_without_replacement(Generator& generator, const NDArray& weight
 }  // namespace
 
 NDArray Generator::beta(double alpha, double beta, const Shape& shape, DType dtype,
-                        std::source_location where) {
+                        std::source_location where) try {
   MX_CHECK(is_floating(dtype), InvalidArgument, "[beta] expected a floating type, got ", dtype);
   MX_CHECK(std::isfinite(alpha) && alpha > 0 && std::isfinite(beta) && beta > 0, InvalidArgument,
            "[beta] expected finite shape parameters above 0, got ", alpha, " and ", beta);
   const NDArray a = log_of_gamma(*this, alpha, shape, where), b = log_of_gamma(*this, beta, shape, where);
   return sigmoid({sub({a, where}, b), where}).to(dtype, where);  // a' / (a' + b')
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray Generator::binomial(int64_t trials, double probability, const Shape& shape, DType dtype,
-                            std::source_location where) {
+                            std::source_location where) try {
   MX_CHECK(dtype != bool_, InvalidArgument, "[binomial] expected a numeric type, got bool");
   MX_CHECK(trials >= 0 && trials <= int64_t{1} << 53, InvalidArgument,
            "[binomial] expected 0 to 2^53 trials, got ", trials);
@@ -55,10 +58,12 @@ NDArray Generator::binomial(int64_t trials, double probability, const Shape& sha
   const int64_t count = checked_numel(shape, size_of(dtype), "binomial");
   const detail::FillAttrs attrs{shape, dtype, static_cast<double>(trials), probability};
   return call(detail::kBinomial, attrs, {key(count, where), where});
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray Generator::choice(IntArg n, const Shape& shape, bool replace, const NDArray& weights,
-                          std::source_location where) {
+                          std::source_location where) try {
   const int64_t count = checked_numel(shape, sizeof(int64_t), "choice");
   MX_CHECK(n >= 0 && (n > 0 || count == 0), InvalidArgument,
            "[choice] expected at least one number to choose from, got n = ", n, " for shape ", shape);
@@ -79,11 +84,15 @@ NDArray Generator::choice(IntArg n, const Shape& shape, bool replace, const NDAr
     if (count < n) chosen = chosen.slice(0, {0, count}).clone(where);  // frees the memory of all n
   }
   return chosen.reshape(shape, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray Generator::choice(const Arg& x, const Shape& shape, bool replace, const NDArray& weights) {
+NDArray Generator::choice(const Arg& x, const Shape& shape, bool replace, const NDArray& weights) try {
   MX_CHECK(x.array.rank() >= 1, InvalidArgument, "[choice] expected an array of rank 1 or more, got rank 0");
   return take(x, choice(x.array.shape()[0], shape, replace, weights, x.where), 0);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray beta(double alpha, double beta, const Shape& shape, DType dtype, Context context,

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 
@@ -126,7 +127,7 @@ void check_interpolation(const NDArray& x, const InterpolateOptions& o) {
 
 }  // namespace
 
-NDArray interpolate(const Arg& x, const InterpolateOptions& o) {
+NDArray interpolate(const Arg& x, const InterpolateOptions& o) try {
   check_interpolation(x.array, o);
   const DType dtype = x.array.dtype();
   NDArray y = dtype == f16 || dtype == bf16 ? x.array.to(f32) : x.array;
@@ -146,9 +147,11 @@ NDArray interpolate(const Arg& x, const InterpolateOptions& o) {
     y = resampled(Arg(y, x.where), 2 + a, r);
   }
   return y.dtype() == dtype ? y : y.to(dtype);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
-NDArray pixel_shuffle(const Arg& x, IntArg factor) {
+NDArray pixel_shuffle(const Arg& x, IntArg factor) try {
   const Shape& s = x.array.shape();
   const int64_t r = factor;
   MX_CHECK(r >= 1 && r <= INT32_MAX && s.rank() == 4 && s[1] % (r * r) == 0, InvalidArgument,
@@ -159,9 +162,11 @@ NDArray pixel_shuffle(const Arg& x, IntArg factor) {
   return x.array.reshape({s[0], s[1] / (r * r), r, r, s[2], s[3]}, x.where)
       .transpose({0, 1, 4, 2, 5, 3})
       .reshape({s[0], s[1] / (r * r), s[2] * r, s[3] * r}, x.where);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
-NDArray pixel_unshuffle(const Arg& x, IntArg factor) {
+NDArray pixel_unshuffle(const Arg& x, IntArg factor) try {
   const Shape& s = x.array.shape();
   const int64_t r = factor;
   MX_CHECK(r >= 1 && r <= INT32_MAX && s.rank() == 4 && s[2] % r == 0 && s[3] % r == 0, InvalidArgument,
@@ -171,6 +176,8 @@ NDArray pixel_unshuffle(const Arg& x, IntArg factor) {
   return x.array.reshape({s[0], s[1], s[2] / r, r, s[3] / r, r}, x.where)
       .transpose({0, 1, 3, 5, 2, 4})
       .reshape({s[0], s[1] * r * r, s[2] / r, s[3] / r}, x.where);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 }  // namespace mx

@@ -138,7 +138,11 @@ NDArray matrix_power(const Arg& a, IntArg n) {
   MX_CHECK(power != std::numeric_limits<int64_t>::min(), InvalidArgument,
            "[linalg_matrix_power] expected an exponent whose negative is an integer too, got ", power,
            called_at(a.where));
-  if (power == 0) return identity_like(a.array).broadcast_to(a.array.shape()).clone();
+  if (power == 0) {
+    // Of the operand no element is chosen, but the result is recorded, and its gradient is 0.
+    const NDArray none = zeros({}, bool_, a.array.context(), a.where);
+    return where({none, a.where}, a.array, identity_like(a.array));
+  }
   NDArray square = power < 0 ? inv(a) : a.array, result;
   for (int64_t rest = std::abs(power);; rest /= 2) {
     if (rest % 2 == 1) result = result.defined() ? matmul({result, a.where}, square) : square;

@@ -5,7 +5,9 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/detail/call_place.h"
 #include "ndarray/detail/describe.h"
+#include "ndarray/detail/place.h"
 #include "operators/autocast.h"
 
 namespace mx {
@@ -27,7 +29,8 @@ bool ends_with(const char* text, const char* end) {
   std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
     const std::string head = text.starts_with('[') ? "" : detail::concat('[', op.name(), "] ");
     return detail::concat(head, text, " (inputs: ", detail::describe(inputs), "; called at ",
-                          where.file_name(), ':', where.line(), ')');
+                          detail::CallPlace::of(where).file_name(), ':', detail::CallPlace::of(where).line(),
+                          ')');
   }));
 }
 
@@ -65,6 +68,15 @@ int64_t work_of(const Operator& op, const InferContext& infer, std::span<ArrayIm
   for (size_t i = 0; i < infer.outputs(); ++i) work = std::max(work, infer.output_shape(i).numel());
   for (const ArrayImpl* input : inputs) work = std::max(work, input->shape.numel());
   return work;
+}
+
+// Without this, the message would not say which of the operands is empty.
+[[noreturn]] void refuse_empty(const Operator& op, size_t i, std::source_location where) {
+  const std::source_location at = detail::CallPlace::of(where);
+  const char* const name = op.inputs.empty() ? "x" : op.inputs[std::min(i, op.inputs.size() - 1)];
+  throw InvalidArgument(detail::concat("[", op.name(), "] expected an array as input ", i, ", ", name,
+                                       ", got an empty handle, default-constructed or moved from (called at ",
+                                       at.file_name(), ':', at.line(), ')'));
 }
 
 constexpr size_t kFew = 8;
@@ -179,6 +191,8 @@ NDArray call_one(const Operator& op, const Attrs& attrs, std::span<const NDArray
   ArrayImpl* arrays[3];
   bool plain = true;
   for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i]->ref()) [[unlikely]]
+      refuse_empty(op, i, where);
     arrays[i] = &inputs[i]->impl();
     plain = plain && arrays[i]->plain();
   }
@@ -240,6 +254,9 @@ std::vector<NDArray> call(const Operator& op, const Attrs& attrs, std::span<cons
                           std::source_location where) {
   if (detail::autocast_state != nullptr) [[unlikely]]
     return call_autocast(op, attrs, {inputs.begin(), inputs.end()}, where);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (!inputs[i].ref()) [[unlikely]]
+      refuse_empty(op, i, where);
   if (op.compose != nullptr) return call_composed(op, attrs, inputs, where);
   Arrays arrays(inputs);
   const bool plain =
@@ -253,7 +270,7 @@ std::vector<NDArray> call(const Operator& op, const Attrs& attrs, std::span<cons
 }
 
 void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<const NDArray> inputs,
-               std::source_location where) {
+               std::source_location where) try {
   const detail::AutocastPause pause;
   ArrayImpl& target = out.impl();
   detail::check_target(target, op.name());
@@ -307,6 +324,8 @@ void call_into(NDArray& out, const Operator& op, const Attrs& attrs, std::span<c
            op.name(), "] expected a result of the array's shape ", target.shape, " in place, got ",
            result.shape());
   detail::assign(target, result.impl(), op.name(), where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 void detail::throw_record_list_full(size_t capacity) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/indexing.h"
@@ -162,13 +163,15 @@ void check_share(const char* op, double q) {
 }
 
 NDArray one_quantile(const char* op, QuantilesOf find, const Arg& x, double q, const Axes& axes,
-                     bool keep_dims, Interpolation how) {
+                     bool keep_dims, Interpolation how) try {
   check_share(op, q);
   return find(cells_of(op, x, axes, keep_dims), {&q, 1}, how)[0].to(quantile_type(x.array.dtype()), x.where);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray several_quantiles(const char* op, QuantilesOf find, const Arg& x, const std::vector<double>& q,
-                          const Axes& axes, bool keep_dims, Interpolation how) {
+                          const Axes& axes, bool keep_dims, Interpolation how) try {
   for (double share : q) check_share(op, share);
   const Cells cells = cells_of(op, x, axes, keep_dims);
   const DType type = quantile_type(x.array.dtype());
@@ -178,6 +181,8 @@ NDArray several_quantiles(const char* op, QuantilesOf find, const Arg& x, const 
     return zeros(nothing, type, x.array.context(), x.where);
   }
   return stack(find(cells, q, how), 0, x.where).to(type, x.where);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 /// Returns the share that a percentage stands for.

@@ -39,6 +39,11 @@ void run(const KernelArgs& args) {
   kernels::scan(kOp, args.out[0], args.in[0], attrs.axis, {attrs.exclusive, attrs.reverse});
 }
 
+// Exclusive scans of these begin with an infinity. They make no other one from finite numbers.
+constexpr bool neutral_is_infinite(ScanOp op) {
+  return op == ScanOp::cummax || op == ScanOp::cummin || op == ScanOp::logcumsumexp;
+}
+
 constexpr KernelFn cuda_kernel(ScanOp op) {
   switch (op) {
     case ScanOp::cumsum:
@@ -59,7 +64,8 @@ template <size_t kIndex>
 const Operator& record() {
   constexpr ScanOp kOp = kEntries[kIndex].op;
   static const Operator op = {
-      .kernel = {kernels::to_string(kOp), run<kOp>, cuda_kernel(kOp), kOp == ScanOp::logcumsumexp ? 32 : 512},
+      .kernel = {kernels::to_string(kOp), run<kOp>, cuda_kernel(kOp), kOp == ScanOp::logcumsumexp ? 32 : 512,
+                 !neutral_is_infinite(kOp)},
       .doc = kEntries[kIndex].doc,
       .family = "scan",
       .inputs = {"x"},

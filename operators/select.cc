@@ -53,16 +53,23 @@ void gradient_where(GradientContext& g) {
 constexpr size_t kNoInput = SIZE_MAX;
 
 /// Sets the gradients of clamp(x, low, high), where x is input 0 and the limits are the inputs `low_input`
-/// and `high_input`, or numbers (kNoInput). If x equals a limit, x gets the gradient. If low > high, `high`
-/// gets it.
+/// and `high_input`, or numbers (kNoInput). If x equals one limit, both get half of the gradient; if it
+/// equals both, x gets it. If low > high, `high` gets it.
 void set_clamp_gradients(GradientContext& g, const Operand& low, size_t low_input, const Operand& high,
                          size_t high_input) {
   const NDArray& x = g.input(0);
-  if (g.wanted(0)) g.set(0, where(clamp(x, low, high) == x, g.head(), 0));
-  if (low_input != kNoInput && g.wanted(low_input))
-    g.set(low_input, where(logical_and(less(x, low), less(low, high)), g.head(), 0));
-  if (high_input != kNoInput && g.wanted(high_input))
-    g.set(high_input, where(logical_or(greater(x, high), less(high, low)), g.head(), 0));
+  const NDArray ordered = less_equal(low, high), at_low = equal(x, low), at_high = equal(x, high);
+  const NDArray divided = logical_and(ordered, not_equal(at_low, at_high));
+  const NDArray shared = where(divided, g.head() * 0.5, g.head());
+  if (g.wanted(0)) g.set(0, where(logical_and(ordered, clamp(x, low, high) == x), shared, 0));
+  if (low_input != kNoInput && g.wanted(low_input)) {
+    const NDArray is_result = logical_or(less(x, low), logical_and(at_low, divided));
+    g.set(low_input, where(logical_and(ordered, is_result), shared, 0));
+  }
+  if (high_input != kNoInput && g.wanted(high_input)) {
+    const NDArray is_result = logical_or(greater(x, high), logical_and(at_high, divided));
+    g.set(high_input, where(logical_or(logical_not(ordered), is_result), shared, 0));
+  }
 }
 
 void gradient_clamp(GradientContext& g) { set_clamp_gradients(g, g.input(1), 1, g.input(2), 2); }
@@ -132,11 +139,19 @@ void run_clamp_numbers(const KernelArgs& args) {
   kernels::clamp(out, x, low ? *number : limit, low ? limit : *number);
 }
 
+/// True where x is between the limits and equals none of them.
+NDArray strictly_inside(const NDArray& x, const ClampNumbers& limits) {
+  if (!limits.low && !limits.high) return equal(x, x);
+  if (!limits.high) return greater(x, *limits.low);
+  const NDArray below = less(x, *limits.high);
+  return limits.low ? logical_and(greater(x, *limits.low), below) : below;
+}
+
 void gradient_clamp_numbers(GradientContext& g) {
   const auto& limits = g.attr<ClampNumbers>();
   const NDArray& x = g.input(0);
   if (g.inputs() == 1) {
-    if (g.wanted(0)) g.set(0, where(clamped(x, limits) == x, g.head(), 0));
+    if (g.wanted(0)) g.set(0, where(strictly_inside(x, limits), g.head(), 0));
   } else if (limits.low) {
     set_clamp_gradients(g, *limits.low, kNoInput, g.input(1), 1);
   } else {

@@ -1,6 +1,7 @@
 // Joining, splitting, and functions that return views. Operators that fill an array from one other array are
 // in fill_ops.cc.
 #include "operators/shape_ops.h"
+#include "ndarray/detail/place.h"
 
 #include <algorithm>
 #include <numeric>
@@ -144,7 +145,7 @@ NDArray concat(std::span<const NDArray> arrays, IntArg axis, std::source_locatio
   return call(kConcat, AxisAttrs{axis}, arrays, where).at(0);
 }
 
-NDArray stack(std::span<const NDArray> arrays, IntArg axis, std::source_location where) {
+NDArray stack(std::span<const NDArray> arrays, IntArg axis, std::source_location where) try {
   MX_CHECK(!arrays.empty(), InvalidArgument, "[stack] expected at least one array, got none");
   const int d = normalize_axis(axis, arrays[0].rank() + 1, "stack");
   std::vector<NDArray> views;
@@ -154,6 +155,8 @@ NDArray stack(std::span<const NDArray> arrays, IntArg axis, std::source_location
     views.push_back(a.expand_dims(d));
   }
   return concat(views, d, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray hstack(std::span<const NDArray> arrays, std::source_location where) {
@@ -199,16 +202,18 @@ std::vector<NDArray> split(const Arg& x, const std::vector<int64_t>& sizes, IntA
   return call(kSplit, SplitAttrs{sizes, axis}, {&x.array, 1}, x.where);
 }
 
-std::vector<NDArray> split(const Arg& x, int64_t parts, IntArg axis) {
+std::vector<NDArray> split(const Arg& x, int64_t parts, IntArg axis) try {
   const int d = normalize_axis(axis, x.array.rank(), "split");
   const int64_t size = x.array.shape()[d];
   MX_CHECK(parts > 0 && size % parts == 0, InvalidArgument,
            "[split] expected a number of parts that divides ", size, " (axis ", d, " of ", x.array.shape(),
            "), got ", parts);
   return split(x, std::vector<int64_t>(static_cast<size_t>(parts), size / parts), d);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
-std::vector<NDArray> chunk(const Arg& x, IntArg parts, IntArg axis) {
+std::vector<NDArray> chunk(const Arg& x, IntArg parts, IntArg axis) try {
   const int d = normalize_axis(axis, x.array.rank(), "chunk");
   MX_CHECK(parts > 0, InvalidArgument, "[chunk] expected a number of parts above 0, got ", parts);
   const int64_t size = x.array.shape()[d];
@@ -217,6 +222,8 @@ std::vector<NDArray> chunk(const Arg& x, IntArg parts, IntArg axis) {
   std::vector<int64_t> sizes;
   for (int64_t first = 0; first < size; first += step) sizes.push_back(std::min(step, size - first));
   return split(x, sizes, d);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray flip(const NDArray& x, const Axes& axes) {
@@ -226,7 +233,7 @@ NDArray flip(const NDArray& x, const Axes& axes) {
   return result;
 }
 
-NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, IntArg axis) {
+NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, IntArg axis) try {
   const int d = normalize_axis(axis, x.array.rank(), "repeat");
   const int64_t size = x.array.shape()[d];
   MX_CHECK(static_cast<int64_t>(counts.size()) == size, InvalidArgument, "[repeat] expected ", size,
@@ -244,13 +251,17 @@ NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, IntArg axis) {
   for (size_t i = 0; i < counts.size(); ++i)
     indices.insert(indices.end(), static_cast<size_t>(counts[i]), static_cast<int64_t>(i));
   return take(x, array(indices, x.array.context(), x.where), d);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
-NDArray repeat(const Arg& x, const NDArray& counts, IntArg axis) {
+NDArray repeat(const Arg& x, const NDArray& counts, IntArg axis) try {
   MX_CHECK(counts.rank() == 1 && is_integral(counts.dtype()), InvalidArgument,
            "[repeat] expected counts of an integer type and rank 1, got ", counts.dtype(), " ",
            counts.shape());
   return repeat(x, counts.to_vector<int64_t>(), axis);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 std::vector<NDArray> broadcast_arrays(std::span<const NDArray> arrays) {

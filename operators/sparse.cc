@@ -36,10 +36,11 @@ void infer_matmul(InferContext& c) {
            c.shape(1)[0], " columns, got values of shape ", values);
   MX_CHECK(attrs.width >= 0, InvalidArgument, "[", c.name(), "] expected a width of 0 or more, got ",
            attrs.width);
-  MX_CHECK(dense.rank() == 2 && (!attrs.transposed || dense[0] == rows), InvalidArgument, "[", c.name(),
-           "] expected a dense matrix ",
-           attrs.transposed ? "with a row for each row of the sparse one, " : "",
-           attrs.transposed ? std::to_string(rows) : "of rank 2", ", got shape ", dense);
+  MX_CHECK(
+      dense.rank() == 2 && (!attrs.transposed || dense[0] == rows), InvalidArgument, "[", c.name(),
+      "] expected a dense matrix of rank 2, or a vector",
+      attrs.transposed ? detail::concat(", with ", rows, " rows, one for each row of the sparse matrix") : "",
+      ", got shape ", dense);
   c.output({attrs.transposed ? attrs.width : rows, dense[1]}, c.dtype(0));
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/host_list.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/segment.h"
@@ -71,7 +72,7 @@ NDArray index_array(const std::vector<int64_t>& list, Context context) { return 
 }  // namespace
 
 SparseCSR::SparseCSR(const NDArray& pointers, const NDArray& columns, const NDArray& values,
-                     const Shape& shape, std::source_location where)
+                     const Shape& shape, std::source_location where) try
     : pointers_(detail::as_indices(pointers, "SparseCSR", where)),
       columns_(detail::as_indices(columns, "SparseCSR", where)),
       values_(values),
@@ -86,10 +87,12 @@ SparseCSR::SparseCSR(const NDArray& pointers, const NDArray& columns, const NDAr
   MX_CHECK(pointers.context() == values.context() && columns.context() == values.context(), InvalidArgument,
            "[SparseCSR] expected pointers, columns and values on one device, got ", pointers.context(), ", ",
            columns.context(), " and ", values.context());
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 SparseCSR SparseCSR::from_coo(const NDArray& rows, const NDArray& columns, const NDArray& values,
-                              const Shape& shape, std::source_location where) {
+                              const Shape& shape, std::source_location where) try {
   MX_CHECK(values.shape() == rows.shape(), InvalidArgument,
            "[SparseCSR] expected a value for each row index, ", rows.shape(), ", got shape ", values.shape());
   const SortedEntries sorted = sort_entries(rows, columns, shape);
@@ -98,22 +101,28 @@ SparseCSR SparseCSR::from_coo(const NDArray& rows, const NDArray& columns, const
   if (sorted.columns.size() < sorted.order.size())
     sums = segment_sum({sums, where}, index_array(sorted.groups, context));
   return {index_array(sorted.pointers, context), index_array(sorted.columns, context), sums, shape, where};
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 SparseCSR SparseCSR::from_edges(const NDArray& rows, const NDArray& columns, const Shape& shape,
-                                std::source_location where) {
+                                std::source_location where) try {
   const SortedEntries sorted = sort_entries(rows, columns, shape);
   const Context context = rows.context();
   return {index_array(sorted.pointers, context), index_array(sorted.columns, context),
           ones({static_cast<int64_t>(sorted.columns.size())}, f32, context), shape, where};
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-SparseCSR SparseCSR::from_dense(const NDArray& x, std::source_location where) {
+SparseCSR SparseCSR::from_dense(const NDArray& x, std::source_location where) try {
   check_matrix_shape(x.shape());
   const std::vector<NDArray> places = nonzero({x.detach(), where});
   const Shape axes{0, 1};
   return {segment_offsets({places[0], where}, x.shape()[0]), places[1], gather_nd({x, where}, places, axes),
           x.shape(), where};
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray SparseCSR::row_indices(std::source_location where) const {
@@ -153,7 +162,7 @@ void SparseCSR::check(std::source_location where) const {
       .wait();
 }
 
-NDArray matmul(const SparseCSR& a, const NDArray& x, bool transposed, std::source_location where) {
+NDArray matmul(const SparseCSR& a, const NDArray& x, bool transposed, std::source_location where) try {
   MX_CHECK(a.defined(), InvalidArgument, "[matmul] expected a sparse matrix, got an empty handle");
   const int64_t inner = transposed ? a.rows() : a.width();
   MX_CHECK((x.rank() == 1 || x.rank() == 2) && x.shape()[0] == inner, InvalidArgument,
@@ -161,6 +170,8 @@ NDArray matmul(const SparseCSR& a, const NDArray& x, bool transposed, std::sourc
            transposed ? "transposed " : "", "sparse matrix ", a.shape(), ", got shape ", x.shape());
   return transposed ? csr_matmul_transposed({a.values(), where}, a.columns(), a.pointers(), x, a.width())
                     : csr_matmul({a.values(), where}, a.columns(), a.pointers(), x);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 }  // namespace mx

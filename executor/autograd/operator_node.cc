@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "executor/autograd/function_node.h"
 #include "ndarray/detail/block_cache.h"
+#include "ndarray/detail/call_place.h"
 
 namespace mx::detail {
 
@@ -171,6 +172,8 @@ void OperatorNode::back(const Step& step) {
     GradientContext context(op_, attrs_, {values, inputs_}, {values + inputs_, outputs_}, step.heads,
                             step.wanted, step.results);
     called = true;
+    // Errors of the operators that compute the gradient name the line of this operator's call.
+    const CallPlace place(where_);
     op_.gradient(context);
   } catch (...) {
     if (!step.keep) put_back(uses, kept.empty() ? values : kept.data(), packed);
@@ -186,7 +189,7 @@ void record_call(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* co
   const bool floating = std::any_of(outputs.begin(), outputs.end(),
                                     [](const ArrayImpl* output) { return is_floating(output->dtype); });
   if (!floating) return;
-  Ref<Node> node = OperatorNode::make(op, attrs, inputs, outputs, where);
+  Ref<Node> node = OperatorNode::make(op, attrs, inputs, outputs, CallPlace::of(where));
   for (size_t i = 1; i < outputs.size(); ++i)
     if (is_floating(outputs[i]->dtype)) init_edge(*outputs[i], node, static_cast<uint32_t>(i));
   if (is_floating(outputs[0]->dtype)) init_edge(*outputs[0], std::move(node), 0);

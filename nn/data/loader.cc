@@ -73,7 +73,9 @@ Loader::Loader(DatasetHandle dataset, LoaderOptions options) {
            "[Loader] expected batches of at least ", options.parts,
            " samples, one for each part, got a batch of ", last,
            last < size ? "; drop_last leaves out the last batch, which is not full" : "");
-  const int64_t in_epoch = options.batches == nullptr ? samples : samples_in_batches(*options.batches, order);
+  const int64_t in_batches = options.drop_last ? samples - samples % size : samples;
+  const int64_t in_epoch =
+      options.batches == nullptr ? in_batches : samples_in_batches(*options.batches, order);
   auto names = std::make_shared<const std::vector<std::string>>(dataset->names());
   core_ = std::make_shared<const Core>(
       Core{std::move(dataset), std::move(options), order, in_epoch, batches, std::move(names)});

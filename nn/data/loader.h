@@ -97,8 +97,9 @@ class Loader {
   Iterator begin(std::source_location where = std::source_location::current());
   std::default_sentinel_t end() const { return {}; }
 
-  /// The numbers of batches and of samples in each epoch of this shard, of all parts together. With a sampler
-  /// of batches, samples() is the number in the first epoch.
+  /// The numbers of batches and of samples in each epoch of this shard, of all parts together. Samples that
+  /// drop_last leaves out do not count. With a sampler of batches, samples() is the number in the first
+  /// epoch.
   int64_t batches() const;
   int64_t samples() const;
   const LoaderOptions& options() const;

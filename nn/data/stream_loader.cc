@@ -127,6 +127,10 @@ struct StreamBatch {
     }
     samples.clear();
     fields = options.collate(std::move(all));
+    // A batch without fields would look like the end of the stream.
+    MX_CHECK(!fields.empty(), InvalidArgument,
+             "[StreamLoader] expected samples with at least one field, got a batch without any, from sample ",
+             numbers[0], " on");
   }
 };
 

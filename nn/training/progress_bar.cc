@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/base/check.h"
 
@@ -74,13 +75,16 @@ void ProgressBar::draw() {
 
 void ProgressBar::advance(int64_t steps) {
   const std::lock_guard lock(mutex_);
+  MX_CHECK(steps >= 0, InvalidArgument, "[ProgressBar] expected a number of steps of at least 0, got ",
+           steps);
   if (finished_) return;
-  done_ += steps;
+  if (__builtin_add_overflow(done_, steps, &done_)) done_ = std::numeric_limits<int64_t>::max();
   if (terminal_) {
     if (Clock::now() - drawn_ >= std::chrono::milliseconds(options_.interval_ms)) draw();
   } else if (total_ > 0) {
     // The last tenth is the line of finish().
-    const int64_t tenths = std::min<int64_t>(9, 10 * done_ / total_);
+    const double share = static_cast<double>(done_) / static_cast<double>(total_);
+    const auto tenths = static_cast<int64_t>(std::min(9.0, 10 * share));
     if (tenths > tenths_) {
       tenths_ = tenths;
       draw();

@@ -42,6 +42,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
+  /// Throws InvalidArgument for a negative number of steps. The count stops at the largest int64_t.
   void advance(int64_t steps = 1);
   /// Sets a number that is shown behind the bar.
   void note(const std::string& name, double value);

@@ -47,14 +47,21 @@ struct Axis {
   void include(double x) { low = std::min(low, x), high = std::max(high, x); }
   void settle() {
     if (!(low <= high)) low = 0, high = 1;
-    if (low == high) low -= 0.5, high += 0.5;
+    if (low == high) {
+      constexpr double kMost = std::numeric_limits<double>::max();
+      const double margin = std::max(0.5, std::abs(low) * 1e-3);
+      low = std::max(low - margin, -kMost), high = std::min(high + margin, kMost);
+    }
     logarithmic = low > 0 && high / low >= 100;
   }
+  // high - low and high / low may overflow.
   double share(double x) const {
-    return logarithmic ? std::log(x / low) / std::log(high / low) : (x - low) / (high - low);
+    if (logarithmic) return (std::log(x) - std::log(low)) / (std::log(high) - std::log(low));
+    return (x / 2 - low / 2) / (high / 2 - low / 2);
   }
   double at(double share) const {
-    return logarithmic ? low * std::pow(high / low, share) : low + share * (high - low);
+    if (logarithmic) return std::exp(std::log(low) + share * (std::log(high) - std::log(low)));
+    return low * (1 - share) + high * share;
   }
 };
 

@@ -209,7 +209,7 @@ void categorical(const KernelArgs& args) {
   const Tensor order = kernels::row_major_order(out.shape);
   const Loop<2> loop({&order, &out});
   BadValues bad(args, [n = rows.n](const KernelError& e) {
-    const char* const op = "random_categorical";
+    const char* const op = "categorical";
     const int64_t row = e.place / (n + 2), at = e.place % (n + 2);
     if (at == 0) return kernels::detail::bad_largest_logit(op, number_noted(e), row);
     if (at <= n) return kernels::detail::bad_weight(op, number_noted(e), at - 1, row);

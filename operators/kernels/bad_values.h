@@ -37,7 +37,7 @@ inline std::string bad_pool_index(int64_t elements, int64_t index, int64_t plane
 }
 
 inline std::string bad_probability(double probability, int64_t element) {
-  return mx::detail::concat("[random_bernoulli] expected probabilities from 0 to 1, got ", probability,
+  return mx::detail::concat("[bernoulli_of] expected probabilities from 0 to 1, got ", probability,
                             " at element ", element);
 }
 
@@ -74,7 +74,7 @@ inline std::string bad_ctc_label(int64_t classes, int64_t blank, int64_t label, 
                             blank, ", got ", label, " as label ", i, " of sample ", sample);
 }
 
-/// What is wrong with the weights of a row of random_categorical.
+/// What is wrong with the weights of a row of categorical.
 inline std::string bad_largest_logit(const char* op, double largest, int64_t row) {
   return mx::detail::concat("[", op, "] expected the largest logit of each row to be finite, got ", largest,
                             " in row ", row);

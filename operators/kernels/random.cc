@@ -215,7 +215,7 @@ void random_permutation(const Tensor& target, uint64_t seed, uint64_t offset) {
 
 void random_categorical(const Tensor& target, const Tensor& weights, bool logits, uint64_t seed,
                         uint64_t offset) {
-  const char* const op = "random_categorical";
+  const char* const op = "categorical";
   check_floating(weights, op);
   const int rank = weights.rank();
   MX_CHECK(rank >= 1 && target.rank() == rank, InvalidArgument, "[", op,

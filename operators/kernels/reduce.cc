@@ -260,15 +260,15 @@ template <class A>
 class ColumnBuffer {
  public:
   ColumnBuffer(int64_t sets, int64_t columns)
-      : columns_(columns), a_(sets * columns), b_(sets * columns), i_(sets * columns) {}
+      : columns_(columns), a_(sets * columns), b_(sets * columns), c_(sets * columns), i_(sets * columns) {}
   ColumnStates<A> operator()(int64_t set, int64_t column = 0) const {
     const int64_t at = set * columns_ + column;
-    return {a_.get() + at, b_.get() + at, i_.get() + at};
+    return {a_.get() + at, b_.get() + at, i_.get() + at, c_.get() + at};
   }
 
  private:
   int64_t columns_;
-  mutable Zeros<A> a_, b_;
+  mutable Zeros<A> a_, b_, c_;
   mutable Zeros<int64_t> i_;
 };
 

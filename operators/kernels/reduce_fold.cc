@@ -67,19 +67,6 @@ struct ExpStep : SumStep<T> {
   }
 };
 
-/// Sum of squared distances from the mean.
-template <class T>
-struct DistanceStep : SumStep<T> {
-  T mean;
-  explicit DistanceStep(T value) : mean(value) {}
-  T neutral() const { return mean; }
-  template <class D, class V>
-  HWY_INLINE V step(D d, V acc, V x) const {
-    const V distance = hn::Sub(x, hn::Set(d, mean));
-    return hn::MulAdd(distance, distance, acc);
-  }
-};
-
 template <class T, class Op>
 HWY_INLINE T sum_with(const Op& op, const T* x, int64_t n) {
   const hn::ScalableTag<T> d;
@@ -128,6 +115,46 @@ int64_t find_row(const T* x, int64_t n, T value) {
   return i;
 }
 
+/// Moments from the sums of the distances from `origin`, in one pass.
+template <class T>
+HWY_INLINE FoldState<T> moments_from(const T* HWY_RESTRICT x, int64_t n, T origin) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto from = hn::Set(d, origin);
+  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0, q0 = s0, q1 = s0, q2 = s0, q3 = s0;
+  const auto take = [&](auto& s, auto& q, auto v) {
+    const auto distance = hn::Sub(v, from);
+    s = hn::Add(s, distance);
+    q = hn::MulAdd(distance, distance, q);
+  };
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    take(s0, q0, hn::LoadU(d, x + i));
+    take(s1, q1, hn::LoadU(d, x + i + lanes));
+    take(s2, q2, hn::LoadU(d, x + i + 2 * lanes));
+    take(s3, q3, hn::LoadU(d, x + i + 3 * lanes));
+  }
+  for (; i + lanes <= n; i += lanes) {
+    take(s0, q0, hn::LoadU(d, x + i));
+    std::swap(s0, s1), std::swap(q0, q1);
+  }
+  if (i < n) take(s2, q2, load_tail(d, x + i, n - i, origin));
+  return detail::moments_about(origin,
+                               hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)))),
+                               hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(q0, q1), hn::Add(q2, q3)))), n);
+}
+
+/// One pass is enough if the average of a few elements is near the mean; otherwise a second one starts from
+/// the mean that the first one found.
+template <class T>
+HWY_INLINE FoldState<T> moments_of_row(const T* HWY_RESTRICT x, int64_t n) {
+  const T guess = (x[0] + x[n / 4]) / 4 + (x[n / 2] + x[n - 1 - n / 4]) / 4;
+  FoldState<T> state = moments_from(x, n, guess);
+  if (HWY_UNLIKELY(detail::far_from_mean(state))) state = moments_from(x, n, state.a + state.c);
+  if (HWY_LIKELY(std::isfinite(state.b))) return state;
+  return detail::wide_moments<T>(n, [&](int64_t i) { return x[i]; });
+}
+
 template <class T>
 FoldState<T> fold_one(Fold fold, const T* HWY_RESTRICT x, int64_t n, int64_t first) {
   const hn::ScalableTag<T> d;
@@ -164,8 +191,7 @@ FoldState<T> fold_one(Fold fold, const T* HWY_RESTRICT x, int64_t n, int64_t fir
     case Fold::moments:
       break;
   }
-  const T mean = sum_row(d, x, n) / static_cast<T>(n);
-  return {mean, sum_with(DistanceStep<T>(mean), x, n), n};
+  return moments_of_row(x, n);
 }
 
 // Integers use plain loops; sums and products wrap, so they are exact modulo 2^64.
@@ -315,10 +341,13 @@ void combine(Fold fold, FoldState<A>& l, const FoldState<A>& r) {
       // Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances",
       // 1979.
       if constexpr (std::is_floating_point_v<A>) {
-        const double n = static_cast<double>(l.i + r.i),
-                     distance = static_cast<double>(r.a) - static_cast<double>(l.a);
+        const double n = static_cast<double>(l.i + r.i);
+        const double distance = (static_cast<double>(r.a) - static_cast<double>(l.a)) +
+                                (static_cast<double>(r.c) - static_cast<double>(l.c));
         const double share = static_cast<double>(r.i) / n;
-        l.a = static_cast<A>(static_cast<double>(l.a) + distance * share);
+        const double moved = static_cast<double>(l.c) + distance * share, left = static_cast<double>(l.a);
+        l.a = static_cast<A>(left + moved);
+        l.c = static_cast<A>((left - static_cast<double>(l.a)) + moved);
         l.b = static_cast<A>(static_cast<double>(l.b) + static_cast<double>(r.b) +
                              distance * distance * static_cast<double>(l.i) * share);
         l.i += r.i;

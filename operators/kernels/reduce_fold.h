@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace mx::kernels::detail {
 
@@ -25,12 +26,14 @@ enum class Fold {
 };
 
 /// The state of a fold. Values are in `a`, counts in `i`. argmax and argmin: the value in `a` and its index
-/// in `i`. logsumexp: the maximum in `a` and the sum of exp(x - a) in `b`. moments: the mean in `a`, the sum
-/// of squared distances from it in `b`, the number of elements in `i`.
+/// in `i`. logsumexp: the maximum in `a` and the sum of exp(x - a) in `b`. moments: the mean is a + c, where
+/// `c` is what rounding the mean to A left over, the sum of squared distances from it is in `b`, the number
+/// of elements in `i`. Without `c`, the variance of numbers with a large mean would have few correct digits.
 template <class A>
 struct FoldState {
   A a, b;
   int64_t i;
+  A c = 0;
 };
 
 /// The states of adjacent columns.
@@ -39,7 +42,38 @@ struct ColumnStates {
   A* a;
   A* b;
   int64_t* i;
+  A* c;
 };
+
+/// Returns the moments of n elements from the sums of their distances, and of their squared distances, from
+/// `origin`.
+template <class A>
+FoldState<A> moments_about(A origin, A distances, A squares, int64_t n) {
+  const A rest = distances / static_cast<A>(n);
+  const A spread = squares - distances * rest;
+  return {origin, spread < 0 ? A{0} : spread, n, rest};
+}
+
+/// Returns true if `origin` of moments_about() was more than one standard deviation away from the mean, so
+/// that the difference there had fewer correct digits than its terms.
+template <class A>
+bool far_from_mean(const FoldState<A>& s) {
+  return s.c * s.c * static_cast<A>(s.i) > s.b;
+}
+
+/// Returns the moments of `load(0)`, ..., `load(n - 1)`, computed in double, for elements of which sums in A
+/// overflow.
+template <class A, class Load>
+FoldState<A> wide_moments(int64_t n, const Load& load) {
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(load(i));
+  const double mean = sum / static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const double distance = static_cast<double>(load(i)) - mean;
+    squares += distance * distance;
+  }
+  return {static_cast<A>(mean), static_cast<A>(squares), n, 0};
+}
 
 /// Numbers of elements of a row, and of rows of a column, that are folded at once.
 inline constexpr int64_t kFoldElements = 1024;

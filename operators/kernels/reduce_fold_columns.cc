@@ -1,5 +1,6 @@
 #include "operators/kernels/reduce_fold.h"
 
+#include <cmath>
 #include <limits>
 #include <type_traits>
 
@@ -235,21 +236,84 @@ HWY_NOINLINE void columns_logsumexp(const A* const* rows, int64_t n, int64_t col
   }
 }
 
+/// Sums the distances, and the squared distances, of rows from `origin`, for kVectors adjacent vectors of
+/// columns. load(r, k) returns vector k of row r.
+template <size_t kVectors, class D, class Load, class V = hn::Vec<D>>
+HWY_INLINE void column_distances(D d, int64_t n, const Load& load, const V* origin, V* sums, V* squares) {
+  for (size_t k = 0; k < kVectors; ++k) sums[k] = squares[k] = hn::Zero(d);
+  for (int64_t r = 0; r < n; ++r) {
+    for (size_t k = 0; k < kVectors; ++k) {
+      const V distance = hn::Sub(load(r, k), origin[k]);
+      sums[k] = hn::Add(sums[k], distance);
+      squares[k] = hn::MulAdd(distance, distance, squares[k]);
+    }
+  }
+}
+
+/// The column form of moments_of_row() in reduce_fold.cc, for kVectors adjacent vectors; `store(k, column,
+/// state)` takes the results.
+template <size_t kVectors, class D, class Load, class Store>
+HWY_INLINE void moments_of_columns(D d, int64_t n, const Load& load, const Store& store) {
+  using A = hn::TFromD<D>;
+  using V = hn::Vec<D>;
+  const V quarter = hn::Set(d, A{0.25});
+  V origin[kVectors], sums[kVectors], squares[kVectors];
+  for (size_t k = 0; k < kVectors; ++k) {
+    const V early = hn::Add(load(0, k), load(n / 4, k)),
+            late = hn::Add(load(n / 2, k), load(n - 1 - n / 4, k));
+    origin[k] = hn::Add(hn::Mul(early, quarter), hn::Mul(late, quarter));
+  }
+  HWY_ALIGN A from[HWY_MAX_BYTES / sizeof(A)], sum[HWY_MAX_BYTES / sizeof(A)],
+      square[HWY_MAX_BYTES / sizeof(A)];
+  column_distances<kVectors>(d, n, load, origin, sums, squares);
+  // far_from_mean(), for all columns at once.
+  const V share = hn::Set(d, A{1} / static_cast<A>(n)), half = hn::Set(d, A{0.5});
+  bool again = false;
+  for (size_t k = 0; k < kVectors; ++k) {
+    const V moved = hn::Mul(hn::Mul(sums[k], sums[k]), share);
+    again = again || !hn::AllTrue(d, hn::Le(moved, hn::Mul(squares[k], half)));
+  }
+  if (again) {
+    for (size_t k = 0; k < kVectors; ++k) origin[k] = hn::MulAdd(sums[k], share, origin[k]);
+    column_distances<kVectors>(d, n, load, origin, sums, squares);
+  }
+  for (size_t k = 0; k < kVectors; ++k) {
+    hn::Store(origin[k], d, from);
+    hn::Store(sums[k], d, sum);
+    hn::Store(squares[k], d, square);
+    for (size_t c = 0; c < hn::Lanes(d); ++c)
+      store(k, static_cast<int64_t>(c), detail::moments_about(from[c], sum[c], square[c], n));
+  }
+}
+
 template <class A>
 HWY_NOINLINE void columns_moments(const A* const* rows, int64_t n, int64_t columns,
                                   const ColumnStates<A>& out) {
-  vector_columns<A, JoinSum, MapSame>(rows, n, columns, out.a);
-  A* HWY_RESTRICT mean = out.a;
-  A* HWY_RESTRICT spread = out.b;
-  for (int64_t c = 0; c < columns; ++c) {
-    mean[c] /= static_cast<A>(n);
-    spread[c] = 0;
-    out.i[c] = n;
-  }
-  for (int64_t r = 0; r < n; ++r) {
-    const A* HWY_RESTRICT p = rows[r];
-    for (int64_t c = 0; c < columns; ++c) spread[c] += (p[c] - mean[c]) * (p[c] - mean[c]);
-  }
+  const hn::ScalableTag<A> d;
+  constexpr int64_t kVectors = 8;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto put = [&](int64_t c, const detail::FoldState<A>& s) {
+    out.a[c] = s.a, out.b[c] = s.b, out.i[c] = n, out.c[c] = s.c;
+  };
+  int64_t at = 0;
+  for (; at + kVectors * lanes <= columns; at += kVectors * lanes)
+    moments_of_columns<kVectors>(
+        d, n,
+        [&](int64_t r, size_t k) { return hn::LoadU(d, rows[r] + at + static_cast<int64_t>(k) * lanes); },
+        [&](size_t k, int64_t c, const auto& s) { put(at + static_cast<int64_t>(k) * lanes + c, s); });
+  for (; at + lanes <= columns; at += lanes)
+    moments_of_columns<1>(
+        d, n, [&](int64_t r, size_t) { return hn::LoadU(d, rows[r] + at); },
+        [&](size_t, int64_t c, const auto& s) { put(at + c, s); });
+  const int64_t rest = columns - at;
+  if (rest > 0)
+    moments_of_columns<1>(
+        d, n, [&](int64_t r, size_t) { return load_tail(d, rows[r] + at, rest, A{0}); },
+        [&](size_t, int64_t c, const auto& s) {
+          if (c < rest) put(at + c, s);
+        });
+  for (int64_t c = 0; c < columns; ++c)
+    if (!std::isfinite(out.b[c])) put(c, detail::wide_moments<A>(n, [&](int64_t r) { return rows[r][c]; }));
 }
 
 template <class A>
@@ -373,9 +437,9 @@ void combine_columns(Fold fold, const ColumnStates<A>& l, const ColumnStates<A>&
     return;
   }
   for (int64_t c = 0; c < columns; ++c) {
-    FoldState<A> left{l.a[c], l.b[c], l.i[c]};
-    combine(fold, left, FoldState<A>{r.a[c], r.b[c], r.i[c]});
-    l.a[c] = left.a, l.b[c] = left.b, l.i[c] = left.i;
+    FoldState<A> left{l.a[c], l.b[c], l.i[c], l.c[c]};
+    combine(fold, left, FoldState<A>{r.a[c], r.b[c], r.i[c], r.c[c]});
+    l.a[c] = left.a, l.b[c] = left.b, l.i[c] = left.i, l.c[c] = left.c;
   }
 }
 

@@ -53,6 +53,14 @@ TEST_P(LoaderModes, EverySampleComesOnceInEachEpoch) {
     }
 }
 
+TEST_P(LoaderModes, SamplesThatDropLastLeavesOutDoNotCount) {
+  for (const int64_t size : {20, 22}) {
+    Loader loader(numbered(size), {.batch_size = 5, .drop_last = true});
+    EXPECT_EQ(20, loader.samples()) << size;
+    EXPECT_EQ(loader.samples(), static_cast<int64_t>(joined(epoch_of(loader)).size())) << size;
+  }
+}
+
 TEST_P(LoaderModes, PartsTogetherAreTheBatchesOfOneLoader) {
   for (const int64_t parts : {1, 2, 3, 4})
     for (const bool shuffle : {false, true}) {

@@ -190,6 +190,17 @@ TEST(StreamTest, LinesOfATextFile) {
   EXPECT_TRUE(contains(error_of<FileError>([&] { none.begin(); }), "none.txt"));
 }
 
+TEST(StreamTest, SamplesWithoutFieldsAreRefused) {
+  StreamLoader loader(iterable([](int64_t) {
+                        return [n = 0](Sample& sample) mutable {
+                          sample.clear();
+                          return n++ < 10;
+                        };
+                      }),
+                      {.batch_size = 3});
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { loader.begin(); }), "at least one field"));
+}
+
 TEST(StreamTest, InvalidOptionsAreRefused) {
   error_of<InvalidArgument>([] { StreamLoader(nullptr, {}); });
   error_of<InvalidArgument>([] { StreamLoader(counting(1), {.batch_size = 0}); });

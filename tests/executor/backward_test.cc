@@ -317,6 +317,34 @@ TEST(Hooks, AnExceptionEndsTheGoingBackAndLeavesTheGraphUsable) {
   EXPECT_EQ((std::vector<double>{3, 3}), grad_of(x));
 }
 
+TEST(Backward, AnErrorOfAGradientNamesTheLineOfTheForwardCall) {
+  struct Checked {
+    Checked() { set_check_numerics(true); }
+    ~Checked() { set_check_numerics(false); }
+  } checked;
+  const auto named = [](const std::string& text, int line) {
+    EXPECT_TRUE(contains(text, "backward_test.cc:" + std::to_string(line) + ")")) << text;
+    EXPECT_FALSE(contains(text, "operators/")) << text;
+  };
+  for (const int64_t size : {2, 100'000}) {  // directly, and pushed
+    NDArray x = zeros({size}).requires_grad_();
+    const NDArray root = pow(x, 0.5);
+    const int line = __LINE__ - 1;
+    sum(root).backward();
+    named(error_of<NumericError>([&] { x.grad().wait(); }), line);
+    EXPECT_THROW(current_engine().wait_all(), NumericError);
+  }
+  // The operator that has no second derivative is called by the gradient of ctc_loss.
+  NDArray logits = randn({4, 1, 3}, f64).requires_grad_();
+  const NDArray loss = ctc_loss(log_softmax(logits, 2), array<int64_t>({1, 2}, {1, 2}), array<int64_t>({4}),
+                                array<int64_t>({2}));
+  const int line = __LINE__ - 2;
+  const NDArray first = gradients({loss}, {logits}, {.create_graph = true})[0];
+  const std::string text = error_of<InvalidArgument>([&] { sum(first).backward(); });
+  EXPECT_TRUE(contains(text, "backward_test.cc:" + std::to_string(line))) << text;
+  EXPECT_FALSE(contains(text, "ctc.cc")) << text;
+}
+
 TEST(Modes, TrainAndPredictAreScopesOfAThread) {
   EXPECT_EQ(std::nullopt, mode_override());
   {

@@ -249,9 +249,14 @@ double slope(const NDArray& at, Composite f) {
 
 TEST(OperatorGradients, OfFunctionsOfSeveralOperatorsAtKinks) {
   const auto number = [](double value) { return full({}, value, f64); };
-  EXPECT_EQ(1, slope(number(2), [](const Arrays& a) { return clamp_min(a[0], 2); }));
-  EXPECT_EQ(1, slope(number(2), [](const Arrays& a) { return clamp_max(a[0], 2); }));
-  EXPECT_EQ(1, slope(number(2), [](const Arrays& a) { return clip(a[0], 0, 2); }));
+  EXPECT_EQ(0, slope(number(2), [](const Arrays& a) { return clamp_min(a[0], 2); }));
+  EXPECT_EQ(0, slope(number(2), [](const Arrays& a) { return clamp_max(a[0], 2); }));
+  EXPECT_EQ(0, slope(number(2), [](const Arrays& a) { return clip(a[0], 0, 2); }));
+  EXPECT_EQ(0, slope(number(0), [](const Arrays& a) { return clip(a[0], 0, 2); }));
+  EXPECT_EQ(1, slope(number(1), [](const Arrays& a) { return clip(a[0], 0, 2); }));
+  EXPECT_EQ(0.5, slope(number(2), [](const Arrays& a) { return clamp_min(a[0], full({}, 2, f64)); }));
+  EXPECT_EQ(0.5, slope(number(2), [](const Arrays& a) { return fmax(a[0], 2); }));
+  EXPECT_EQ(0.5, slope(number(2), [](const Arrays& a) { return fmin(a[0], 2); }));
   EXPECT_EQ(0.5, slope(number(1.5), [](const Arrays& a) { return huber_loss(a[0], ones({}, f64), 0.5); }));
   EXPECT_EQ(0, slope(number(1), [](const Arrays& a) { return l1_loss(a[0], ones({}, f64)); }));
   EXPECT_EQ(0, slope(number(1), [](const Arrays& a) { return hinge_loss(a[0], ones({}, f64)); }));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ndarray/grad_mode.h"
+#include "nn/recurrent.h"
 #include "optim/optimizers.h"
 #include "tests/ndarray/io_temp.h"
 #include "tests/nn/models.h"
@@ -503,6 +504,12 @@ TEST(Module, AFunctionCalledAfterAModuleNamesItsOwnLine) {
   const std::string text = error_of<InvalidArgument>([&] { nn::Linear(layer).forward(ones({2, 4})); });
   EXPECT_FALSE(contains(text, at)) << "forward() is not told its caller: " << text;
   EXPECT_TRUE(contains(text, "linear.cc")) << text;
+}
+
+TEST(Module, AModuleOfSeveralArraysInASequentialIsNamed) {
+  const nn::Sequential net{nn::Linear{3, 5}, nn::GRU{5, 4}};
+  const std::string text = error_of<InvalidState>([&] { net(ones({2, 1, 3})); });
+  EXPECT_TRUE(contains(text, "[GRU]") && contains(text, "Sequential")) << text;
 }
 
 TEST(Module, ATypeWithoutForwardSaysSo) {

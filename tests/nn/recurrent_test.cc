@@ -212,6 +212,17 @@ TEST(RecurrentLayers, CellsComputeTheStepsOfLayers) {
   test::expect_values(test::values(layer(x).second[0]), h, "h");
 }
 
+TEST(RecurrentLayers, AnInputOfAnotherTypeIsNamed) {
+  const nn::GRU layer(5, 4, {.dtype = f64});
+  const NDArray x = ones({4, 2, 5});
+  const std::string expected = "[GRU] expected x of the type of the weights, f64, got f32";
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { layer(x); }), expected));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                         layer(nn::pack_padded_sequence(x, {4, 2}));
+                       }),
+                       expected));
+}
+
 TEST(RecurrentLayers, PackedSequencesGiveWhatEachAloneGives) {
   manual_seed(3);
   const nn::LSTM layer(3, 4, {.num_layers = 2, .bidirectional = true, .dtype = f64});

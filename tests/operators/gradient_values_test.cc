@@ -93,15 +93,17 @@ TEST(GradientValues, EqualsShareMaximumAndMinimum) {
   const NDArray a = row({1, 2, 3}), b = row({2, 2, 2});
   EXPECT_EQ((std::vector<Values>{{0, 0.5, 1}, {1, 0.5, 0}}), gradients("maximum", {a, b}));
   EXPECT_EQ((std::vector<Values>{{1, 0.5, 0}, {0, 0.5, 1}}), gradients("minimum", {a, b}));
-  // The first operand gets the gradient here; the other one gets it where the first is NaN.
-  const NDArray c = row({1, 2, kNan, 3}), d = row({2, 2, 1, kNan});
-  EXPECT_EQ((std::vector<Values>{{0, 1, 0, 1}, {1, 0, 1, 0}}), gradients("fmax", {c, d}));
-  EXPECT_EQ((std::vector<Values>{{1, 1, 0, 1}, {0, 0, 1, 0}}), gradients("fmin", {c, d}));
+  // A number gets the gradient where the other operand is NaN, the first operand where both are.
+  const NDArray c = row({1, 2, kNan, 3, kNan}), d = row({2, 2, 1, kNan, kNan});
+  EXPECT_EQ((std::vector<Values>{{0, 0.5, 0, 1, 1}, {1, 0.5, 1, 0, 0}}), gradients("fmax", {c, d}));
+  EXPECT_EQ((std::vector<Values>{{1, 0.5, 0, 1, 1}, {0, 0.5, 1, 0, 0}}), gradients("fmin", {c, d}));
 }
 
-TEST(GradientValues, AtItsLimitsClampPasses) {
+TEST(GradientValues, AtItsLimitsClampShares) {
   const NDArray x = row({-1, 0, 0.5, 1, 2}), low = full({}, 0, f64), high = full({}, 1, f64);
-  EXPECT_EQ((std::vector<Values>{{0, 1, 1, 1, 0}, {1}, {1}}), gradients("clamp", {x, low, high}));
+  EXPECT_EQ((std::vector<Values>{{0, 0.5, 1, 0.5, 0}, {1.5}, {1.5}}), gradients("clamp", {x, low, high}));
+  // Equal limits: x gets the gradient if it equals both.
+  EXPECT_EQ((std::vector<Values>{{0, 1, 0, 0, 0}, {1}, {3}}), gradients("clamp", {x, low, low}));
   // Limits that are crossed: the upper limit is the result.
   EXPECT_EQ((std::vector<Values>{{0, 0, 0, 0, 0}, {0}, {5}}),
             gradients("clamp", {x, full({}, 7, f64), full({}, 6, f64)}));
@@ -112,6 +114,18 @@ TEST(GradientValues, PowersOfZero) {
   const auto got = gradients("pow", {a, b});
   expect_values({0, 1, 0, kInf, 12, 0}, got[0]);
   expect_values({0, 0, 0, 0, kNan, std::numbers::ln2}, got[1]);
+}
+
+TEST(GradientValues, PowersOfNumbersWithoutAnInverse) {
+  // The inverse of the first number of each type overflows.
+  for (const auto& [type, least] : {std::pair{f32, 1e-39}, {f64, 1e-309}, {f16, 1e-6}, {bf16, 1e-39}}) {
+    const NDArray a = full({3}, least, type), b = array({0., 1., 2.}).to(type);
+    const auto got = gradients("pow", {a, b});
+    EXPECT_EQ(0, got[0][0]) << type;
+    EXPECT_EQ(1, got[0][1]) << type;
+    EXPECT_NEAR(0, got[0][2], 1e-5) << type;
+    for (const double v : got[1]) EXPECT_TRUE(std::isfinite(v)) << type;
+  }
 }
 
 TEST(GradientValues, AnglesAndLengthsAtTheOrigin) {

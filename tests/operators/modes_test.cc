@@ -5,6 +5,7 @@
 // parts of large ones (small, but on memory that is in use), on the CPU and on virtual devices.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -12,8 +13,11 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "operators/attention.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
+#include "operators/reduce.h"
+#include "operators/scan.h"
 #include "tests/operators/registry_support.h"
 #include "tests/support/engine_cases.h"
 
@@ -206,6 +210,27 @@ TEST_P(Modes, ErrorsOfOperatorsNameThemTheirInputsAndThePlace) {
     test::error_of<NumericError>([&] { e_.wait_all(); });
   }
   set_check_numerics(false);
+}
+
+TEST_P(Modes, CheckedNumericsLetResultsPassThatAreInfiniteByDefinition) {
+  struct Checked {
+    Checked() { set_check_numerics(true); }
+    ~Checked() { set_check_numerics(false); }
+  } checked;
+  const NDArray q = ones({1, 2, 3, 4}), mask = array({true, false, false}, {3, 1});
+  const NDArray y = scaled_dot_product_attention(q, q, q, mask);  // rows 1 and 2 see no key
+  EXPECT_EQ(2 * 4.f, sum(y).item<float>());
+  const NDArray dropped = attention_with_dropout(q, q, q, 0.5, mask);
+  dropped.wait();
+  const NDArray x = array({1.f, 3.f, 2.f});
+  EXPECT_EQ((std::vector<float>{-INFINITY, 1, 3}), cummax(x, 0, true).to_vector<float>());
+  EXPECT_EQ((std::vector<float>{INFINITY, 1, 1}), cummin(x, 0, true).to_vector<float>());
+  EXPECT_EQ(-INFINITY, logcumsumexp(x, 0, true)[0].item<float>());
+  // Results that ought to be finite are still checked.
+  const NDArray large = full({1, 1, 2, 2}, 3e38);
+  const NDArray bad = scaled_dot_product_attention(large, large, large);
+  EXPECT_TRUE(test::contains(test::error_of<NumericError>([&] { bad.wait(); }), "[attention]"));
+  test::error_of<NumericError>([&] { e_.wait_all(); });
 }
 
 }  // namespace

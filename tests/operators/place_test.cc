@@ -148,5 +148,82 @@ TEST_F(CallPlace, OfLosses) {
   expect_each_step_named([&] { return hinge_embedding_loss(x, t, 1, "none"); }, __LINE__);
 }
 
+// Errors that are thrown by the call itself.
+TEST_F(CallPlace, OfCallsThatAreRefused) {
+  const NDArray x = ones({2, 3}), none;
+  const auto refused = [](int line, const std::function<void()>& call) {
+    const std::string text = error_of<InvalidArgument>(call);
+    EXPECT_TRUE(contains(text, "place_test.cc:" + std::to_string(line) + ")")) << text;
+    EXPECT_EQ(text.find("called at"), text.rfind("called at")) << text;
+  };
+  refused(__LINE__, [&] { x[{0, 1, 2}]; });
+  refused(__LINE__, [&] { x[array({true, false, true})]; });
+  refused(__LINE__, [&] { x.slice(2, colon); });
+  refused(__LINE__, [&] { x.select(0, 9); });
+  refused(__LINE__, [&] { x.reshape({4}); });
+  refused(__LINE__, [&] { x.transpose({0, 0}); });
+  refused(__LINE__, [&] { x.swap_axes(0, 3); });
+  refused(__LINE__, [&] { x.move_axis(0, 3); });
+  refused(__LINE__, [&] { x.expand_dims(4); });
+  refused(__LINE__, [&] { x.squeeze(0); });
+  refused(__LINE__, [&] { x.broadcast_to({5}); });
+  refused(__LINE__, [&] { x.diagonal(0, 1, 1); });
+  refused(__LINE__, [&] { x.as_strided({9}, {1}, 0); });
+  refused(__LINE__, [&] { empty({-2}); });
+  refused(__LINE__, [&] { zeros({-1}); });
+  refused(__LINE__, [&] { full({2}, 300, u8); });
+  refused(__LINE__, [&] { NDArray(zeros({2}, u8)).fill_(300); });
+  refused(__LINE__, [&] { arange(0, 10, 0); });
+  refused(__LINE__, [&] { linspace(0, 1, -1); });
+  refused(__LINE__, [&] { eye(-1); });
+  refused(__LINE__, [&] { array(std::vector<std::vector<float>>{{1}, {2, 3}}); });
+  refused(__LINE__, [&] { array({1.f, 2.f}, {3}); });
+  refused(__LINE__, [&] { rand({-1}); });
+  refused(__LINE__, [&] { uniform(1, 0, {2}); });
+  refused(__LINE__, [&] { normal(0., -1., {2}); });
+  refused(__LINE__, [&] { randint(5, 5, {2}); });
+  refused(__LINE__, [&] { bernoulli(2., {2}); });
+  refused(__LINE__, [&] { permutation(-1); });
+  refused(__LINE__, [&] { choice(0, {2}); });
+  refused(__LINE__, [&] { binomial(-1, 0.5, {2}); });
+  refused(__LINE__, [&] { shuffle(scalar_array(1, f32)); });
+  refused(__LINE__, [&] { split(x, 2, 1); });
+  refused(__LINE__, [&] { chunk(x, 0, 1); });
+  refused(__LINE__, [&] { array_split(x, 0, 1); });
+  refused(__LINE__, [&] { repeat(x, std::vector<int64_t>{1}, 0); });
+  refused(__LINE__, [&] { diff(x, -1); });
+  refused(__LINE__, [&] { stack({x, ones({3})}); });
+  refused(__LINE__, [&] { einsum("ij,jk", x, x); });
+  refused(__LINE__, [&] { quantile(x, 2.); });
+  refused(__LINE__, [&] { interpolate(ones({1, 1, 2, 2}), {.mode = "cubic"}); });
+  refused(__LINE__, [&] { SparseCSR(bad_, bad_, ones({3}), {3, 3}); });
+  refused(__LINE__, [&] { SparseCSR::from_coo(bad_, bad_, ones({2}), {3, 3}); });
+  refused(__LINE__, [&] { matmul(SparseCSR::from_dense(ones({3, 2})), ones({3, 2})); });
+  refused(__LINE__, [&] { NDArray(ones({2})) += x; });
+  refused(__LINE__, [&] { NDArray(ones({2})).copy_from(x); });
+  refused(__LINE__, [&] { none + 1; });
+  refused(__LINE__, [&] { concat({x, none}); });
+}
+
+TEST_F(CallPlace, AnEmptyHandleIsNamedAsTheOperandThatItIs) {
+  const NDArray x = ones({2}), none;
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { x + none; }),
+                       "[add] expected an array as input 1, b, got an empty"));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { exp(none); }),
+                       "[exp] expected an array as input 0, x, got an empty"));
+}
+
+TEST_F(CallPlace, FunctionsOfRandomNumbersAreNamedAsTheyWereCalled) {
+  EXPECT_TRUE(error_of<InvalidArgument>([] { rand({-1}); }).starts_with("[rand] "));
+  EXPECT_TRUE(error_of<InvalidArgument>([] { randn({2}, i32); }).starts_with("[randn] "));
+  EXPECT_TRUE(error_of<InvalidArgument>([] { zeros({-1}); }).starts_with("[zeros] "));
+  EXPECT_TRUE(error_of<InvalidArgument>([] { eye(-1); }).starts_with("[eye] "));
+  for (const NDArray& bad : {categorical(array({-1.f}), 2), bernoulli(array({2.f}))}) {
+    const std::string text = error_of<InvalidArgument>([&] { bad.wait(); });
+    EXPECT_EQ(text.find("] expected"), text.find(']')) << text;
+  }
+  error_of<InvalidArgument>([] { wait_all(); });
+}
+
 }  // namespace
 }  // namespace mx

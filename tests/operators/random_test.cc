@@ -405,18 +405,17 @@ TEST(Random, RefusesWhatMakesNoSense) {
             text([&] { random_poisson(*b, 1, 1, 1); }));
   write(*t, Values(8, -7.0));
   write(*w, Values{1, 2, 3, 1, -1, 2});
-  EXPECT_EQ("[random_categorical] expected finite weights of 0 or more, got -1 at index 1 of row 1",
+  EXPECT_EQ("[categorical] expected finite weights of 0 or more, got -1 at index 1 of row 1",
             text([&] { random_categorical(*t, *w, false, 1, 1); }));
   write(*w, Values{1, 2, 3, 0, 0, 0});
-  EXPECT_EQ("[random_categorical] expected weights with a finite sum above 0, got 0 in row 1",
+  EXPECT_EQ("[categorical] expected weights with a finite sum above 0, got 0 in row 1",
             text([&] { random_categorical(*t, *w, false, 1, 1); }));
   write(*w, Values{1, 2, 3, -inf, -inf, -inf});
-  EXPECT_EQ("[random_categorical] expected the largest logit of each row to be finite, got -inf in row 1",
+  EXPECT_EQ("[categorical] expected the largest logit of each row to be finite, got -inf in row 1",
             text([&] { random_categorical(*t, *w, true, 1, 1); }));
   EXPECT_EQ(Values(8, -7.0), read(*t));
-  EXPECT_EQ(
-      "[random_categorical] expected weights (.., n) and a target (.., samples), got shapes (4,) and (2, 4)",
-      text([&] { random_categorical(*t, *f, false, 1, 1); }));
+  EXPECT_EQ("[categorical] expected weights (.., n) and a target (.., samples), got shapes (4,) and (2, 4)",
+            text([&] { random_categorical(*t, *f, false, 1, 1); }));
 }
 
 }  // namespace

@@ -330,6 +330,62 @@ TEST(Reduce, TheVarianceOfAFarOffsetSurvives) {
   EXPECT_EQ(0.0, out.get(0));
 }
 
+// Numbers in the types' own precision, so their exact variance is known; by rows, by columns with and without
+// a rest, and over all of the array, with few and with many pieces.
+TEST(Reduce, TheVarianceOfNumbersFarFromZeroIsAsExactAsThatOfNumbersNearZero) {
+  struct Case {
+    DType type;
+    double mean, step;
+  };
+  for (const auto& [type, mean, step] : {Case{f32, 65536, 0.0078125}, Case{f32, 1e6, 0.0625},
+                                         Case{f32, -1.6e7, 1}, Case{f16, 1024, 1}, Case{bf16, 128, 1}}) {
+    for (const Shape& shape :
+         {Shape{7, 5}, Shape{100, 33}, Shape{2000, 16}, Shape{33, 1100}, Shape{70, 3000}}) {
+      Array in(type, shape);
+      std::mt19937_64 engine(5);
+      std::vector<double> x(static_cast<size_t>(shape.numel()));
+      for (double& value : x) value = mean + step * static_cast<double>(engine() % 64);
+      in.fill([&](int64_t i) { return x[static_cast<size_t>(i)]; });
+      const auto variance = [&](int64_t first, int64_t n, int64_t stride) {
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < n; ++i) sum += x[static_cast<size_t>(first + i * stride)] - mean;
+        for (int64_t i = 0; i < n; ++i) {
+          const double distance =
+              x[static_cast<size_t>(first + i * stride)] - mean - sum / static_cast<double>(n);
+          squares += distance * distance;
+        }
+        return squares / static_cast<double>(n - 1);
+      };
+      const int64_t rows = shape[0], columns = shape[1];
+      // f16 and bf16 round the result.
+      const double bound = type == f32 ? 1e-6 : type == f16 ? 6e-4 : 5e-3;
+      const auto near = [&](double wanted, double got) {
+        EXPECT_NEAR(wanted, got, bound * wanted) << type << ' ' << shape << " about " << mean;
+      };
+      Array by_rows(type, {rows}), by_columns(type, {columns}), all(type, {});
+      kernels::reduce(ReduceOp::var, by_rows.t, in.t, {1});
+      kernels::reduce(ReduceOp::var, by_columns.t, in.t, {0});
+      kernels::reduce(ReduceOp::var, all.t, in.t, {});
+      for (int64_t r = 0; r < rows; ++r) near(variance(r * columns, columns, 1), by_rows.get(r));
+      for (int64_t c = 0; c < columns; ++c) near(variance(c, rows, columns), by_columns.get(c));
+      near(variance(0, rows * columns, 1), all.get(0));
+    }
+  }
+}
+
+TEST(Reduce, TheVarianceOfNumbersNearTheEndOfTheRangeIsInfiniteAndNotNaN) {
+  for (const Shape& shape : {Shape{2, 40}, Shape{40, 2}}) {
+    Array in(f32, shape), rows(f32, {shape[0]}), columns(f32, {shape[1]}), all(f32, {});
+    in.fill([&](int64_t i) { return (i / shape[1] + i % shape[1]) % 2 == 0 ? 3e38 : -3e38; });
+    kernels::reduce(ReduceOp::var, rows.t, in.t, {1});
+    kernels::reduce(ReduceOp::var, columns.t, in.t, {0});
+    kernels::reduce(ReduceOp::var, all.t, in.t, {});
+    EXPECT_EQ(kInf, all.get(0));
+    for (int64_t i = 0; i < shape[0]; ++i) EXPECT_EQ(kInf, rows.get(i)) << shape;
+    for (int64_t i = 0; i < shape[1]; ++i) EXPECT_EQ(kInf, columns.get(i)) << shape;
+  }
+}
+
 TEST(Reduce, IntegersAreExactInSixtyFourBits) {
   Array in(i32, {100'000}), out(i64, {}), mean(f32, {});
   in.fill([](int64_t) { return 2147483647; });

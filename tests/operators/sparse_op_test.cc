@@ -132,9 +132,10 @@ TEST(SparseOp, WrongStructuresAreNamed) {
   expect_error<InvalidArgument>("of one floating-point type, got f32 and f64", [&] {
     csr_matmul(v, array<int64_t>({0, 1, 2}), array<int64_t>({0, 3}), x.to(f64));
   });
-  expect_error<InvalidArgument>("with a row for each row of the sparse one, 1, got shape (4, 2)", [&] {
-    csr_matmul_transposed(v, array<int64_t>({0, 1, 2}), array<int64_t>({0, 3}), x, 4);
-  });
+  expect_error<InvalidArgument>(
+      "[csr_matmul] expected a dense matrix of rank 2, or a vector, with 1 rows, one for each row", [&] {
+        csr_matmul_transposed(v, array<int64_t>({0, 1, 2}), array<int64_t>({0, 3}), x, 4);
+      });
   expect_error<InvalidArgument>("[csr_sample] expected left (1, n)", [&] {
     csr_sample(x, x, array<int64_t>({0, 1, 2}), array<int64_t>({0, 3}));
   });

@@ -172,6 +172,49 @@ TEST_F(ComingFrom, Gradients) {
   EXPECT_EQ((Shape{3, 3}), jac.shape());
 }
 
+TEST_F(ComingFrom, ChoosingElements) {
+  const NDArray at = argmin(x, 1);
+  NDArray picked = gather(x, at.expand_dims(1), 1);
+  EXPECT_EQ((Values{1, 2}), values(picked));
+  NDArray put = scatter(x, at.expand_dims(1), zeros({2, 1}), 1);
+  EXPECT_EQ((Values{0, 5, 3, 4, 0, 6}), values(put));
+  auto [largest, where_they_are] = topk(x, 2);
+  EXPECT_EQ((Values{5, 3, 6, 4}), values(largest));
+  EXPECT_EQ((std::vector<int64_t>{1, 2, 2, 0}), values<int64_t>(where_they_are));
+  NDArray product = einsum("ij,jk->ik", x, w);
+  EXPECT_EQ(values(matmul(x, w)), values(product));
+}
+
+TEST_F(ComingFrom, GradientsElsewhere) {
+  NDArray v = array({1.f, 2.f}).requires_grad_();
+  NDArray dx = gradients({sum(v * v)}, {v})[0];
+  EXPECT_EQ((Values{2, 4}), values(dx));
+  EXPECT_FALSE(v.grad().defined());
+  HookHandle hook = v.add_grad_hook([](const NDArray& g) { return g * 2; });
+  NDArray again = checkpoint([](const NDArray& a) { return exp(a); }, v);
+  sum(again).backward();
+  EXPECT_EQ(values(exp(v.detach()) * 2), values(v.grad()));
+}
+
+TEST_F(ComingFrom, LoadingAndMixedPrecision) {
+  data::Loader ahead(data::ArrayDataset({x, y}), {.batch_size = 2, .prefetch = 4});
+  EXPECT_EQ(1, ahead.batches());
+  const auto source = data::array_source({x});
+  data::SampleDataset set(source, {.collate = data::pad({.value = -1})});
+  EXPECT_EQ(2, set.size());
+  nn::Sequential net{nn::Linear{3, 8}};
+  {
+    Autocast scope(bf16);
+    NDArray half = net(x);
+    EXPECT_EQ(bf16, half.dtype());
+  }
+  sum(net(x)).backward();
+  const NDArray weight = net.at<nn::Linear>(0).weight;
+  NDArray norm = optim::clip_grad_norm(net.parameters(), 1);
+  EXPECT_GT(norm.item<double>(), 1);
+  EXPECT_LT(sum(square(weight.grad())).item<float>(), 1.0001f);
+}
+
 TEST_F(ComingFrom, DividingReversingAndDifferentiatingTwice) {
   NDArray half = floor_div(i, 2);
   EXPECT_EQ((std::vector<int64_t>{0, 0, 0}), values<int64_t>(half));

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -72,6 +74,19 @@ TEST(ProgressBar, OnATerminalIsOneLine) {
   EXPECT_EQ(3, bar.done());
 }
 
+TEST(ProgressBar, CountsUpToTheLargestNumber) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (const bool terminal : {false, true})
+    for (const int64_t total : {int64_t{3}, kMost}) {
+      Output out;
+      ProgressBar bar(total, {.out = out.file(), .terminal = terminal, .interval_ms = 0});
+      test::error_of<InvalidArgument>([&] { bar.advance(-1); });
+      bar.advance(kMost);
+      bar.advance(kMost);
+      EXPECT_EQ(kMost, bar.done());
+    }
+}
+
 TEST(ProgressBar, CountsWithoutATotalAndFromManyThreads) {
   Output out;
   ProgressBar bar(0, {.out = out.file(), .terminal = false});
@@ -83,6 +98,7 @@ TEST(ProgressBar, CountsWithoutATotalAndFromManyThreads) {
   threads.clear();
   bar.finish();
   EXPECT_TRUE(out.text().starts_with("400  ")) << out.text();
+  test::error_of<InvalidArgument>([&] { bar.advance(-1); });
   test::error_of<InvalidArgument>([] { ProgressBar bad(-1); });
 }
 

@@ -70,6 +70,26 @@ TEST(History, ExtremesAreThoseOfFiniteValues) {
   EXPECT_TRUE(contains(text, "<td>nan</td><td>-</td><td>-</td>")) << text.substr(0, 800);
 }
 
+TEST(History, DrawsTheWholeRangeOfNumbers) {
+  constexpr double kMost = std::numeric_limits<double>::max(),
+                   kLeast = std::numeric_limits<double>::denorm_min();
+  for (const std::pair<double, double>& ends : {std::pair{-1e308, 1e308},
+                                                {-kMost, kMost},
+                                                {kLeast, kMost},
+                                                {kMost, kMost},
+                                                {1e300, 1e300},
+                                                {-kLeast, kLeast}}) {
+    History history;
+    history.add("loss", 0, ends.first);
+    history.add("loss", 1, ends.second);
+    const std::string svg = history.svg();
+    EXPECT_FALSE(contains(svg, "nan") || contains(svg, "inf")) << ends.first << ' ' << ends.second << svg;
+    const auto lines = lines_of(svg);
+    ASSERT_EQ(1u, lines.size());
+    if (ends.first < ends.second) EXPECT_GT(lines[0][0].second, lines[0][1].second + 200);
+  }
+}
+
 TEST(History, UsesALogarithmicScaleForLargeRatios) {
   History history;
   for (int64_t step = 0; step < 4; ++step)
