@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "comm/host_name.h"
+#include "comm/meeting_point.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
-#include "comm/meeting_point.h"
 #include "comm/start.h"
 #include "comm/transport_communicator.h"
 #include "engine/base/error.h"
