@@ -57,7 +57,8 @@ struct Axis {
   // high - low and high / low may overflow.
   double share(double x) const {
     if (logarithmic) return (std::log(x) - std::log(low)) / (std::log(high) - std::log(low));
-    return (x / 2 - low / 2) / (high / 2 - low / 2);
+    const double factor = std::isfinite(high - low) ? 1 : 0.5;
+    return (x * factor - low * factor) / (high * factor - low * factor);
   }
   double at(double share) const {
     if (logarithmic) return std::exp(std::log(low) + share * (std::log(high) - std::log(low)));

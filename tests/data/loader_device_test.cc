@@ -143,7 +143,7 @@ TEST(LoaderMemory, OfTheDeviceGoesBack) {
     for (auto& batch : loader)
       if (batch.number() == 2) break;
   }
-  EXPECT_EQ(before, in_use());
+  EXPECT_LE(in_use(), before);  // memory of an earlier test may have been freed in between
 }
 
 // Only a few batches are in device memory at a time, even if the program runs ahead of the device.

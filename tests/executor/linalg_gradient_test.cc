@@ -187,5 +187,14 @@ TEST(LinalgGradients, AreThoseOfPyTorch) {
   check("matrix_exp", [](const Arrays& a) { return linalg::matrix_exp(a[0]); }, {square / 4});
 }
 
+TEST(LinalgGradients, ThePowerZeroIsRecordedWithGradientZero) {
+  NDArray a = test::some({2, 3, 3}).requires_grad_();
+  const NDArray y = linalg::matrix_power(a, 0);
+  test::expect_close(eye(3, 3, f64).broadcast_to({2, 3, 3}).to_vector<double>(), y.to_vector<double>(), 0,
+                     "power 0");
+  sum(y).backward();
+  test::expect_close(std::vector<double>(18), a.grad().to_vector<double>(), 0, "gradient");
+}
+
 }  // namespace
 }  // namespace mx
