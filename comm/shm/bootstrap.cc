@@ -23,6 +23,7 @@
 #include "comm/in_steps.h"
 #include "comm/net/bytes.h"
 #include "comm/net/secret.h"
+#include "comm/net/shortage.h"
 #include "comm/net/socket.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
@@ -33,10 +34,9 @@ namespace {
 constexpr size_t kTokenBytes = 64;     // of random_secret()
 constexpr size_t kMostStrangers = 64;  // connections that have not shown the token
 constexpr size_t kLongestReason = 1000;
-constexpr size_t kMostFiles = 250;     // in one message; the kernel takes 253
-constexpr int64_t kPollMs = 50;        // how often rank 0 looks whether another rank has given up
-constexpr int64_t kExplainMs = 500;    // how long a rank waits for rank 0 to say why it gave up
-constexpr int64_t kShortageMs = 2000;  // how long rank 0 may have no descriptor for the connection of a rank
+constexpr size_t kMostFiles = 250;   // in one message; the kernel takes 253
+constexpr int64_t kPollMs = 50;      // how often rank 0 looks whether another rank has given up
+constexpr int64_t kExplainMs = 500;  // how long a rank waits for rank 0 to say why it gave up
 
 std::string rejection_key(const std::string& key) { return key + "/shm-rejected/"; }
 // Where rank 0 says whom it has waited for in vain: numbers of ranks, or "failed " and its own error.
@@ -363,8 +363,7 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
 
   Rejections rejections(joining);
   FileServer server(files, size, token);
-  bool is_short = false;  // there is no descriptor for a connection
-  Deadline shortage = joining.deadline;
+  Shortage shortage;
   while (!server.complete()) {
     const std::string rejection = rejections.text();
     MX_CHECK(rejection.empty(), CommunicationError,
@@ -384,14 +383,10 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
     if (waits.back().revents == 0) continue;
     Fd connection(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const int problem = errno;
-    if (connection || !out_of_descriptors(problem)) {
-      is_short = false;
-    } else {
-      if (!std::exchange(is_short, true)) shortage = Deadline::after_ms(kShortageMs);
-      if (shortage.passed()) fail_for_want_of_descriptors(problem, joining);
-      // The connection stays in the backlog, and poll() would report it at once again.
-      std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptAgainMs));
-    }
+    const bool missing = !connection && out_of_descriptors(problem);
+    if (shortage.lasts(missing)) fail_for_want_of_descriptors(problem, joining);
+    // The connection stays in the backlog, and poll() would report it at once again.
+    if (missing) std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptAgainMs));
     if (connection && same_user(connection.get())) server.add(std::move(connection));
   }
   server.release_all();

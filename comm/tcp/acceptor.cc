@@ -28,8 +28,6 @@ namespace {
 /// Unauthenticated connections at a time, beyond the number of ranks. A further one ends the oldest.
 constexpr size_t kMostGuests = 256;
 constexpr int64_t kCheckEveryMs = 100;
-/// How long there may be no descriptor for the connection of a rank.
-constexpr int64_t kNoDescriptorMs = 2000;
 
 }  // namespace
 
@@ -143,7 +141,7 @@ void TcpAcceptor::thread_main() try {
   const size_t expected = static_cast<size_t>(last_ - first_ + 1);
   std::list<Guest> guests;
   std::vector<pollfd> polled;
-  std::optional<Deadline> shortage;  // while there is no descriptor for a connection
+  Shortage shortage;
   for (;;) {
     if (complete()) return;
     if (check_) check_();
@@ -172,16 +170,14 @@ void TcpAcceptor::thread_main() try {
       // An error belongs to the connection, which is gone. Without descriptors the connection stays, so the
       // loop would spin: the oldest guest leaves, or else the thread waits a little.
       const int problem = errno;
-      if (fd >= 0 || !out_of_descriptors(problem)) {
-        shortage.reset();
-      } else if (!guests.empty()) {
+      const bool missing = fd < 0 && out_of_descriptors(problem);
+      if (missing && !guests.empty()) {
         guests.pop_front();
       } else {
-        if (!shortage) shortage = Deadline::after_ms(kNoDescriptorMs);
-        MX_CHECK(!shortage->passed(), CommunicationError,
+        MX_CHECK(!shortage.lasts(missing), CommunicationError,
                  "[tcp] expected a descriptor for the connection of a rank, got ", std::strerror(problem),
                  " (ulimit -n)");
-        std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptAgainMs));
+        if (missing) std::this_thread::sleep_for(std::chrono::milliseconds(kAcceptAgainMs));
       }
       if (fd >= 0) {
         Fd socket(fd);

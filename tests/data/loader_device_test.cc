@@ -14,6 +14,7 @@
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/held.h"
+#include "tests/support/live_memory.h"
 
 namespace mx::data {
 namespace {
@@ -134,7 +135,7 @@ TEST_P(LoaderDevice, ACopyThatFailsFailsItsBatchAndNoOther) {
 // Device memory is free again after every object is destroyed.
 TEST(LoaderMemory, OfTheDeviceGoesBack) {
   const auto in_use = [] { return virtual_device(0).memory_stats().in_use_bytes; };
-  const size_t before = in_use();
+  const size_t before = test::settled_bytes(in_use);
   {
     Engine engine(test::threaded_case(2).options);
     EngineScope scope(engine);
@@ -143,7 +144,7 @@ TEST(LoaderMemory, OfTheDeviceGoesBack) {
     for (auto& batch : loader)
       if (batch.number() == 2) break;
   }
-  EXPECT_LE(in_use(), before);  // memory of an earlier test may have been freed in between
+  EXPECT_EQ(test::settled_bytes(in_use), before);
 }
 
 // Only a few batches are in device memory at a time, even if the program runs ahead of the device.

@@ -22,19 +22,22 @@ inline bool comes_down_to(size_t bytes) {
 
 /// Waits for all operations and then until nothing has been released for 20 ms; returns what is held then.
 /// What a test measures by differences starts from here: memory of the test before it may still be on its way
-/// out.
-inline size_t settled_bytes() {
+/// out. `in_use` returns the bytes that are held now.
+template <class F>
+size_t settled_bytes(const F& in_use) {
   wait_all();
-  size_t held = live_bytes();
+  size_t held = in_use();
   for (auto since = std::chrono::steady_clock::now();
        std::chrono::steady_clock::now() - since < std::chrono::milliseconds(20);) {
     std::this_thread::yield();
-    if (const size_t now = live_bytes(); now != held) {
+    if (const size_t now = in_use(); now != held) {
       held = now;
       since = std::chrono::steady_clock::now();
     }
   }
   return held;
 }
+/// That of the CPU.
+inline size_t settled_bytes() { return settled_bytes(live_bytes); }
 
 }  // namespace mx::test

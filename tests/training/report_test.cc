@@ -86,7 +86,9 @@ TEST(History, DrawsTheWholeRangeOfNumbers) {
     EXPECT_FALSE(contains(svg, "nan") || contains(svg, "inf")) << ends.first << ' ' << ends.second << svg;
     const auto lines = lines_of(svg);
     ASSERT_EQ(1u, lines.size());
-    if (ends.first < ends.second) EXPECT_GT(lines[0][0].second, lines[0][1].second + 200);
+    if (ends.first < ends.second) {
+      EXPECT_GT(lines[0][0].second, lines[0][1].second + 200);
+    }
   }
 }
 
