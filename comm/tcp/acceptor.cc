@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/net/shortage.h"
 #include "engine/base/check.h"
 #include "engine/base/threads.h"
 
