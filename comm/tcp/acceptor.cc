@@ -13,7 +13,6 @@
 #include <cstring>
 #include <iterator>
 #include <list>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
