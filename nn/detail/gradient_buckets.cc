@@ -117,8 +117,10 @@ void GradientBuckets::close(GradientBucket bucket) {
     for (size_t m = 0; m < bucket.members.size(); ++m)
       views.push_back(part_of(bucket.flats[r], bucket.begins[m], first[bucket.members[m]]));
   }
-  const Slice own = store_->slice_of(elements);
-  bucket.own = {*own.start, *own.stop};
+  if (options_.sharded) {
+    const Slice own = store_->slice_of(elements);
+    bucket.own = {*own.start, *own.stop};
+  }
   buckets_.push_back(std::move(bucket));
 }
 

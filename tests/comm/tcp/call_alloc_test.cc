@@ -72,7 +72,7 @@ using Operation = std::function<void(int rank, Communicator& member, Buffers& bu
 /// series of calls. Queues of messages grow to the most messages that ever waited together, which depends on
 /// time, so one series may still have an allocation. One per message or per call would be in all of them.
 uint64_t allocations_of(const Group& group, const Operation& operation) {
-  constexpr int kSeries = 12, kCalls = 10;
+  constexpr int kSeries = 50, kCalls = 10;
   std::vector<Buffers> buffers(group.size());
   std::barrier together(static_cast<ptrdiff_t>(group.size()));
   std::atomic<uint64_t> fewest{UINT64_MAX};
