@@ -262,8 +262,7 @@ void with_number(GradientContext& context) {
 
 // Values that the gradient of the array reads if the other operand is a number: the array, the result, or
 // both, for a number on the right and for a number on the left.
-constexpr GradientUses kOfArray{.inputs = 1}, kOfResult{.outputs = 1},
-    kOfArrayAndResult{.inputs = 1, .outputs = 1};
+constexpr GradientUses kOfArray{.inputs = 1}, kOfArrayAndResult{.inputs = 1, .outputs = 1};
 
 template <const GradientUses& kRight, const GradientUses& kLeft>
 GradientUses uses_by_side(const Attrs& attrs) {
