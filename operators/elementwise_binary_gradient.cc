@@ -260,8 +260,8 @@ void with_number(GradientContext& context) {
   F(g);
 }
 
-// Values that the gradient of the array reads if the other operand is a number: the array, or the array and the
-// result, for a number on the right and for a number on the left.
+// Values that the gradient of the array reads if the other operand is a number: the array, or the array and
+// the result, for a number on the right and for a number on the left.
 constexpr GradientUses kOfArray{.inputs = 1}, kOfArrayAndResult{.inputs = 1, .outputs = 1};
 
 template <const GradientUses& kRight, const GradientUses& kLeft>
