@@ -117,7 +117,7 @@ std::optional<Claim> mpirun_claim(const Variables& v) {
   return claim;
 }
 
-/// What the mpiexec of MPICH and of Intel MPI says.
+/// The rank and the size in the variables that mpiexec of MPICH and of Intel MPI sets.
 std::optional<Claim> mpiexec_claim(const Variables& v) {
   Claim claim{"mpiexec", {}, {}, {}, {}, {}};
   claim.rank = v.number("PMI_RANK", 0, kMostRanks);

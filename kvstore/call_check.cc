@@ -70,9 +70,10 @@ void check_lengths(const char* op, size_t keys, size_t values, const char* what)
 
 namespace {
 
+/// Whether two arrays of one storage may have an element in common.
 bool share_elements(const NDArray& a, const NDArray& b) {
   const ByteRange x = byte_range(a.impl()), y = byte_range(b.impl());
-  return a.shares_memory(b) && x.first < y.last && y.first < x.last;
+  return x.first < y.last && y.first < x.last;
 }
 
 }  // namespace
@@ -118,6 +119,12 @@ void check_broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>&
   check_lengths("broadcast", keys.size(), outs.size(), "arrays to fill");
   for (size_t i = 0; i < keys.size(); ++i)
     check_outs("broadcast", keys[i].name(), outs[i].list(), values[i].shape());
+}
+
+void check_broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values) {
+  check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
+  for (size_t i = 0; i < keys.size(); ++i)
+    check_not_recorded("broadcast_from_first", keys[i].name(), values[i]);
 }
 
 void check_allreduce(const std::vector<KVKey>& keys, const std::vector<KVStore::Values>& values,

@@ -67,6 +67,7 @@ void check_pushpull(const std::vector<KVKey>& keys, const std::vector<KVStore::V
                     const ShapeOfKey& shape_of);
 void check_broadcast(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                      const std::vector<KVStore::Values>& outs);
+void check_broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values);
 void check_allreduce(const std::vector<KVKey>& keys, const std::vector<KVStore::Values>& values,
                      const std::vector<NDArray>& outs, const KVOptions& options);
 

@@ -318,9 +318,7 @@ void DistAllreduce::broadcast_all(const char* op, const std::vector<std::string>
 
 void DistAllreduce::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                          const KVOptions& options) {
-  check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
-  for (size_t i = 0; i < keys.size(); ++i)
-    check_not_recorded("broadcast_from_first", keys[i].name(), values[i]);
+  check_broadcast_from_first(keys, values);
   const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   broadcast_all("broadcast_from_first", names_of(keys), values, options);

@@ -176,9 +176,7 @@ void KVStore::allreduce(const std::vector<KVKey>& keys, const std::vector<Values
 
 void KVStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::vector<NDArray>& values,
                                    const KVOptions&) {
-  detail::check_lengths("broadcast_from_first", keys.size(), values.size(), "a value");
-  for (size_t i = 0; i < keys.size(); ++i)
-    detail::check_not_recorded("broadcast_from_first", keys[i].name(), values[i]);
+  detail::check_broadcast_from_first(keys, values);
   check_alone(*this, "broadcast_from_first");
 }
 

@@ -27,7 +27,8 @@ std::string packed_text(ErrorKind kind, const std::string& text) {
   return kMark + std::string(1, static_cast<char>(kind)) + text;
 }
 
-/// What the message of a FileError adds to its other parts.
+/// Returns the end of the message of a FileError, behind the operation, the path and the text of the error
+/// number.
 std::string detail_of(const FileError& error) {
   const std::string whole = error.what();
   std::string without = FileError(error.operation(), error.path(), error.code(), "").what();

@@ -1,6 +1,6 @@
 // Errors of process 0 on their way to the others, with their types. Internal.
 //
-// What process 0 meets when it reads or writes a file is thrown by all processes. The types of the errors of
+// If process 0 fails to read or write a file, all processes throw its error. The types of the errors of
 // files survive, because programs catch them: a FileError of load() may mean that there is nothing to load.
 //
 // Thread-safety: functions without state.

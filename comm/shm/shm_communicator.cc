@@ -92,8 +92,7 @@ void check_shm_group(int rank, int size) {
   constexpr int kMostRanks = 1024;
   MX_CHECK(size >= 1 && size <= kMostRanks, InvalidArgument, "[shm] expected 1 to ", kMostRanks,
            " ranks, got ", size);
-  MX_CHECK(rank >= 0 && rank < size, InvalidArgument, "[shm] expected a rank among 0..", size - 1, ", got ",
-           rank);
+  check_rank("shm", rank, size);
 }
 
 // The files stay open: rank 0 still passes them on.

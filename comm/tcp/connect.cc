@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/check_rank.h"
 #include "comm/in_steps.h"
 #include "comm/net/socket.h"
 #include "comm/tcp/acceptor.h"
@@ -68,8 +69,7 @@ Stream connect_to_rank(const TcpGroup& group, const Identity& self, int rank, co
 
 std::unique_ptr<TcpTransport> connect_tcp(const TcpGroup& group, Rendezvous& rendezvous, Deadline deadline,
                                           TcpOptions options) {
-  MX_CHECK(group.rank >= 0 && group.rank < group.size, InvalidArgument, "[tcp] expected a rank among 0..",
-           group.size - 1, ", got ", group.rank);
+  check_rank("tcp", group.rank, group.size);
   Identity self = group.self;
   self.rank = group.rank;
   self.purpose = "tcp " + group.key;

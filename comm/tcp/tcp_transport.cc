@@ -47,8 +47,7 @@ TcpTransport::TcpTransport(int rank, std::vector<TcpPeer> peers, TcpOptions opti
     peers_[i].host = std::move(peers[i].host);
     peers_[i].machine = std::move(peers[i].machine);
   }
-  MX_CHECK(rank >= 0 && rank < size(), InvalidArgument, "[tcp] expected a rank among 0..", size() - 1,
-           ", got ", rank);
+  check_rank("tcp", rank, size());
   for (int i = 0; i < size(); ++i) {
     if (i == rank) continue;
     const int fd = peers_[static_cast<size_t>(i)].stream.fd();

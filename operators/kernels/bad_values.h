@@ -74,7 +74,7 @@ inline std::string bad_ctc_label(int64_t classes, int64_t blank, int64_t label, 
                             blank, ", got ", label, " as label ", i, " of sample ", sample);
 }
 
-/// What is wrong with the weights of a row of categorical.
+/// The weights of a row of categorical: the largest logit, one weight, and their sum.
 inline std::string bad_largest_logit(const char* op, double largest, int64_t row) {
   return mx::detail::concat("[", op, "] expected the largest logit of each row to be finite, got ", largest,
                             " in row ", row);

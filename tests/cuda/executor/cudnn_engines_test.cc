@@ -178,7 +178,7 @@ TEST_F(CudnnEngines, ProblemsThatTheLibraryFindsWrongHaveNone) {
 }
 
 TEST_F(CudnnEngines, NoDescriptorIsLeftBehind) {
-  // What was remembered is dropped with the 1024th problem.
+  // The cache drops all plans when it has the plans of 1024 problems.
   const int64_t before = fake_cudnn().descriptors;
   for (int i = 0; i < 3; ++i) {
     CudnnProblem wrong = problem_of(kLayers[0], ConvolutionPart::y, f32);
