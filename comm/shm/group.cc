@@ -217,10 +217,12 @@ void Group::check_other_call(int peer, Counter counter, const Context& context) 
       if (other == rank_) continue;
       const Channel& from = region_.channel(other, rank_);
       const Channel& to = region_.channel(rank_, other);
-      if (announced(from.sending) > announced(from.receiving))
-        disagree(mine, rank_, from.sending, other, context.op);
-      if (announced(to.receiving) > announced(to.sending))
-        disagree(mine, rank_, to.receiving, other, context.op);
+      const bool sends = announced(from.sending) > announced(from.receiving);
+      const bool receives = announced(to.receiving) > announced(to.sending);
+      // A rank that is in this call too, or past it, waits in its next call, as it may. Its entry is read
+      // after its message, because it may have announced both since this rank looked last.
+      if ((sends || receives) && announced(entry(other)) < number_)
+        disagree(mine, rank_, sends ? from.sending : to.receiving, other, context.op);
     }
   } else if (counter == Counter::sending || counter == Counter::receiving) {
     const Control& other = region_.control(peer);

@@ -183,6 +183,7 @@ void Peers::wait_long(int peer, Counter counter, uint64_t target, const Context&
     check_interrupt();
   } while (Clock::now() - start < kYieldTime);
   for (;;) {
+    if (notices_.pause) notices_.pause();
     if (long_wait_) long_wait_(peer, counter, context);
     check_lost(peer, counter, target, context);
     if (reached()) return;
