@@ -235,8 +235,9 @@ function(mx_cuda_kernels layer)
   target_include_directories(mx_${layer}_cuda PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
   target_compile_features(mx_${layer}_cuda PRIVATE cxx_std_20)
   target_compile_options(mx_${layer}_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
-    # It does not know the attribute tls_model, which matters to host code only.
-    $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=1835>)
+    # 1835: it does not know the attribute tls_model, which matters to host code only. 20050: it ignores `inline` of kernels in
+    # headers, which g++ needs where it compiles them.
+    $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=1835,20050>)
   if(MX_WERROR)
     target_compile_options(mx_${layer}_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
   endif()

@@ -31,9 +31,9 @@ trap 'rm -rf -- "$logs"' EXIT
 # The options are those of mx_cuda_kernels() in cmake/MxTargets.cmake.
 compile() {
   local log=$logs/${1//\//_}
-  if ! "$nvcc" --ptx -arch="compute_$architecture" -std=c++20 --expt-relaxed-constexpr -diag-suppress=1835 \
-    -I. -I"$generated" "$1" -o /dev/null >"$log" 2>&1; then
-    printf '%s does not compile for %s:\n' "$1" "$architecture"
+  if ! "$nvcc" --ptx -arch="compute_$architecture" -std=c++20 --expt-relaxed-constexpr -diag-suppress=1835,20050 \
+    --Werror all-warnings -I. -I"$generated" "$1" -o /dev/null >"$log" 2>&1; then
+    printf '%s does not compile for %s without warnings:\n' "$1" "$architecture"
     head -n 20 "$log"
     return 1
   fi

@@ -4,11 +4,12 @@
 #
 #   scripts/gpu_first.sh pack [FILE]        packs what build/release has into FILE (default build/gpu_first.tar.xz, about
 #                                           15 MB). NVIDIA's libraries stay out if the other machine has them: --without-nvidia
-#   scripts/gpu_first.sh run FILE [OUT]     on the other machine, in any folder: unpacks and runs (at most ten minutes);
-#                                           logs and summary.txt go to OUT (default ./gpu_first). What has ended there is
-#                                           not run again, so an interrupted run can be continued.
+#   scripts/gpu_first.sh run FILE [OUT]     on the other machine, in any folder: unpacks and runs, at most MX_GPU_SECONDS
+#                                           (default 590); logs and summary.txt go to OUT (default ./gpu_first). What has
+#                                           ended there is not run again, so a run that was cut off can be continued.
 #
-# There, python3 with PyTorch is of use but not needed: its NVIDIA libraries are found if the bundle has none.
+# cuBLASLt, cuDNN and NVRTC, which are too large, are never packed: those of a PyTorch for python3 are found, or those in the
+# folders that MX_CUDA_LIBRARIES names. Without cuBLASLt every product of matrices fails there.
 set -euo pipefail
 
 pack() {
@@ -48,18 +49,24 @@ pack() {
   say "$(du -h "$out" | cut -f1) in $out"
 }
 
-# step NAME SECONDS COMMAND...: runs a command with a time limit, unless it has ended before.
+# step NAME SECONDS COMMAND...: runs a command with a time limit, unless it has ended before or no time is left. A step that the
+# end of all time cut off is run again in a further run.
 step() {
-  local name=$1 limit=$2 status=0 started=$SECONDS log=$out/$1.log
+  local name=$1 limit=$2 status=0 started=$SECONDS log=$out/$1.log left=$((${MX_GPU_SECONDS:-590} - SECONDS))
   shift 2
   if [ -e "$out/$name.ended" ]; then return 0; fi
+  if [ "$left" -lt 5 ]; then
+    echo "$name: no time left; run again to go on" | tee -a "$out/summary.txt"
+    return 0
+  fi
+  if [ "$limit" -gt "$left" ]; then limit=$left; fi
   timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null || status=$?
   printf '%-16s status %3d after %3d s: %d passed, %d failed, %d skipped\n' "$name" "$status" $((SECONDS - started)) \
     "$(grep -cE '^\[       OK' "$log" || true)" "$(grep -cE '^\[  FAILED  \].*ms\)$' "$log" || true)" \
     "$(grep -cE '^\[  SKIPPED \].*ms\)$' "$log" || true)" | tee -a "$out/summary.txt"
   if ! grep -hE '^\[  FAILED  \].*ms\)$|failed:|ERROR SUMMARY|passed$|FAILED$' "$log" | head -n 12 | sed 's/^/    /' |
     tee -a "$out/summary.txt"; then :; fi
-  touch "$out/$name.ended"
+  if [ "$status" != 124 ] || [ "$limit" != "$left" ]; then touch "$out/$name.ended"; fi
 }
 
 run() {
@@ -80,9 +87,13 @@ run() {
   } >"$out/machine.log" 2>&1 || true
   CUDA_MODULE_LOADING=EAGER step facts_eager 60 bin/cuda_facts_test --gtest_color=no
   CUDA_MODULE_LOADING=LAZY step facts_lazy 60 bin/cuda_facts_test --gtest_color=no
+  CUDA_MODULE_LOADING=EAGER step device_eager 60 bin/device_test --gtest_color=no --gtest_filter='gpu*'
   step device 60 bin/device_test --gtest_color=no --gtest_filter='gpu*'
+  CUDA_MODULE_LOADING=EAGER step streams_eager 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
+  step streams 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
   step arrays 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='ArraysOnGpu*'
   step operators 150 bin/operators_gpu_test --gtest_color=no --gtest_filter='OperatorsOnGpu*'
+  step errors 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='ErrorsOnGpu*'
   grep -E '^[a-z0-9_]+ \| ' "$out/operators.log" >"$out/operators.txt" || true # the table
   MX_CUDNN_DEVICE_JSON=$out/cudnn_device.json step cudnn 90 bin/operators_gpu_test --gtest_color=no --gtest_filter='CudnnOnGpu*'
   MX_CUDNN=0 step cudnn_off 60 bin/operators_gpu_test --gtest_color=no --gtest_filter='CudnnOnGpu*'
@@ -90,14 +101,16 @@ run() {
   step train_mnist 60 bin/train_mnist --device gpu:0 --data mnist --epochs 2 --save "$out/mnist.safetensors" \
     --curve "$out/mnist_loss.svg"
   step train_mnist_cpu 60 bin/train_mnist --data mnist --epochs 2 --save "$here/mnist.safetensors" --curve "$here/mnist.svg"
-  step streams 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
-  CUDA_MODULE_LOADING=EAGER step streams_eager 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
   for case in 1 2 3 "2 fork" "2 leaves" "2 aborts" "2 timeout" "2 count" "3 type" "2 name" "3 barrier" "2 message"; do
     # shellcheck disable=SC2086  # the second word is an argument
     step "nccl_${case/ /_}" 40 bin/mxrun -n ${case%% *} --bind none bin/comm_nccl_program ${case#"${case%% *}"}
   done
   if command -v compute-sanitizer >/dev/null; then
     step memcheck 60 compute-sanitizer --tool memcheck bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
+    for case in memcheck racecheck; do
+      step "${case}_arrays" 60 compute-sanitizer --tool "$case" bin/operators_gpu_test --gtest_color=no \
+        --gtest_filter='ArraysOnGpu*:ErrorsOnGpu*:TrainingOnGpu*'
+    done
   fi
   step calls 30 bin/cuda_calls_bench
   step stream_bench 60 bin/stream_bench --device gpu:0
@@ -111,5 +124,5 @@ run() {
 case "${1-}" in
   pack) shift && pack "$@" ;;
   run) [ $# -ge 2 ] || { echo "error: run needs the file that pack has made" >&2 && exit 2; } && shift && run "$@" ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && [ "${1-}" = -h ] || [ "${1-}" = --help ] || exit 2 ;;
+  *) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && [ "${1-}" = -h ] || [ "${1-}" = --help ] || exit 2 ;;
 esac

@@ -21,6 +21,7 @@ struct KernelError {
   int32_t found = 0;
   int64_t place = 0;  ///< the kernel's choice, for instance the number of the element in row-major order
   int64_t value = 0;  ///< an integer, or the bits of a double
+  int64_t other = 0;  ///< a second integer, if the message has one
 };
 
 /// Implemented by the streams of a backend whose tasks only start the work, in addition to Stream.

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "engine/base/check.h"
 #include "ndarray/launch.h"
 
 #if defined(__CUDACC__)
@@ -98,6 +99,8 @@ __device__ inline void unlock(int32_t* lock) {
   __threadfence();
   atomicExch(lock, 0);
 }
+/// What a thread reads or writes before it comes before what it reads or writes behind it.
+__device__ inline void memory_fence() { __threadfence(); }
 /// Read and write numbers that other threads change meanwhile.
 template <class T>
 __device__ inline T load_shared(const T* from) {
@@ -234,6 +237,7 @@ inline bool try_lock(int32_t* lock) {
   return std::atomic_ref<int32_t>(*lock).exchange(1, std::memory_order_acquire) == 0;
 }
 inline void unlock(int32_t* lock) { std::atomic_ref<int32_t>(*lock).store(0, std::memory_order_release); }
+inline void memory_fence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 template <class T>
 T load_shared(const T* from) {
   return std::atomic_ref<T>(*const_cast<T*>(from)).load(std::memory_order_relaxed);
@@ -289,6 +293,16 @@ __device__ inline int64_t global_size() { return static_cast<int64_t>(gridDim.x)
 inline unsigned blocks_for(int64_t n, int64_t threads, int64_t most = int64_t{1} << 20) {
   const int64_t blocks = (n + threads - 1) / threads;
   return static_cast<unsigned>(blocks < most ? blocks : most);
+}
+
+/// Returns the number of blocks of `each` items for a kernel that does not loop. Throws InvalidArgument if no
+/// grid has so many.
+inline unsigned whole_grid(int64_t items, int64_t each = 1) {
+  constexpr int64_t kMost = INT32_MAX;
+  const int64_t blocks = items / each + (items % each != 0 ? 1 : 0);
+  MX_CHECK(blocks <= kMost, InvalidArgument, "[cuda] expected at most ", kMost * each,
+           " rows or elements in one launch, got ", items, "; divide the array");
+  return static_cast<unsigned>(blocks);
 }
 
 }  // namespace mx::cuda

@@ -29,13 +29,18 @@ namespace mx::cuda {
 
 /// Notes a bad value, unless one with the same or a smaller place is noted already. So the order of the
 /// threads does not matter.
-__device__ inline void note_error(KernelError* word, int64_t place, int64_t value) {
-  if (load_shared(&word->found) != 0 && load_shared(&word->place) <= place) return;
+__device__ inline void note_error(KernelError* word, int64_t place, int64_t value, int64_t other = 0) {
+  if (load_shared(&word->found) != 0) {
+    memory_fence();
+    if (load_shared(&word->place) <= place) return;
+  }
   for (bool done = false; !done;) {
     if (!try_lock(&word->lock)) continue;
     if (load_shared(&word->found) == 0 || place < load_shared(&word->place)) {
       store_shared(&word->place, place);
       store_shared(&word->value, value);
+      store_shared(&word->other, other);
+      memory_fence();  // a thread that sees `found` sees a place that was noted
       store_shared(&word->found, int32_t{1});
     }
     unlock(&word->lock);

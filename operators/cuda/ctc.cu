@@ -256,25 +256,33 @@ class CtcOperands {
   CtcArrays arrays_{};
 };
 
+/// Throws InvalidArgument for joined labels without a sample. The operands begin at input `first`.
+void check_no_labels(const KernelArgs& args, size_t first) {
+  const Tensor &x = args.in[first], &targets = args.in[first + 1];
+  if (x.shape[1] == 0 && targets.rank() == 1 && targets.shape[0] > 0)
+    throw InvalidArgument(kernels::detail::bad_ctc_total(0, targets.shape[0]));
+}
+
 }  // namespace
 
 void ctc_loss(const KernelArgs& args) {
   const Tensor& loss = args.out[0];
+  check_no_labels(args, 0);
   if (loss.numel() == 0) return;
   const CtcOperands operands(args, 0, false);
-  launch(stream_of(args), static_cast<unsigned>(loss.numel()), kBlock, 0, ctc_losses, operands.arrays(),
+  launch(stream_of(args), whole_grid(loss.numel()), kBlock, 0, ctc_losses, operands.arrays(),
          elements_of(loss), loss.strides[0]);
   operands.check();
 }
 
 void ctc_loss_backward(const KernelArgs& args) {
   const Tensor &head = args.in[0], &dx = args.out[0];
+  check_no_labels(args, 1);
   if (dx.shape[1] == 0) return;
   const CtcOperands operands(args, 1, true);
   const CtcGradient gradient{elements_of(dx), elements_of(head), dx.strides[0],
                              dx.strides[1],   dx.strides[2],     head.strides[0]};
-  launch(stream_of(args), static_cast<unsigned>(dx.shape[1]), kBlock, 0, ctc_slopes, operands.arrays(),
-         gradient);
+  launch(stream_of(args), whole_grid(dx.shape[1]), kBlock, 0, ctc_slopes, operands.arrays(), gradient);
   operands.check();
 }
 

@@ -77,8 +77,8 @@ void euclidean(const KernelArgs& args) {
   s.b_column = b.strides[rank - 1];
   const int64_t blocks = stacks * ((s.m + kSide - 1) / kSide) * ((s.n + kSide - 1) / kSide);
   visit_real(out.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(blocks), kDistanceThreads, 0, distance_squares<A>,
-           elements_of(out), elements_of(a), elements_of(b), s);
+    launch(stream_of(args), whole_grid(blocks), kDistanceThreads, 0, distance_squares<A>, elements_of(out),
+           elements_of(a), elements_of(b), s);
   });
 }
 

@@ -106,8 +106,7 @@ void loss_values(const KernelArgs& args) {
     const int64_t blocks = (loop.plan.numel + kSumBlock - 1) / kSumBlock;
     const Scratch sums(args, static_cast<size_t>(blocks) * sizeof(double));
     if (blocks > 0)
-      launch(stream, static_cast<unsigned>(blocks), kBlock, 0, block_losses<A>, sums.as<double>(), in, loop,
-             op, p);
+      launch(stream, whole_grid(blocks), kBlock, 0, block_losses<A>, sums.as<double>(), in, loop, op, p);
     launch(stream, 1u, kBlock, 0, total_loss, elements_of(out), static_cast<const double*>(sums.as<double>()),
            blocks, plan.divisor);
   };

@@ -165,7 +165,7 @@ inline int lanes_for(int64_t rows, int64_t n, bool adjacent) {
 /// Calls f.template operator()<kLanes>(blocks) for groups of `lanes` threads.
 template <class F>
 void visit_lanes(int lanes, int64_t rows, const F& f) {
-  const auto blocks = [rows](int64_t each) { return static_cast<unsigned>((rows + each - 1) / each); };
+  const auto blocks = [rows](int64_t each) { return whole_grid(rows, each); };
   if (lanes == 1) {
     f.template operator()<1>(blocks(kBlock));
   } else if (lanes == kWarp) {

@@ -1,10 +1,8 @@
 // Reading at indices: take, gather, embedding, gather_nd, one_hot (operators/kernels/index.h).
 //
-// An index out of range is an error (kernel_errors.cuh). It counts as the nearest one that is in range, so
-// that nothing beyond an array is read.
-#include <optional>
+// An index out of range is an error, which is noted by a pass of its own. It counts as the nearest one that
+// is in range, so that nothing beyond an array is read.
 #include <span>
-#include <utility>
 
 #include "ndarray/cuda/strided.cuh"
 #include "operators/cuda/index.cuh"
@@ -22,33 +20,25 @@ using kernels::detail::Advanced;
 template <class Bits>
 __global__ void __launch_bounds__(kLoopThreads)
     gather_elements(Bits* target, const Bits* source, Elements index, Loop<3> loop, ResolveIndex resolve,
-                    int64_t step, KernelError* bad) {
+                    int64_t step) {
   for (int64_t i = global_index(); i < loop.plan.numel; i += global_size()) {
     int64_t at[3];
     element_offsets(loop.plan, loop.narrow, i, at);
-    const int64_t value = load<int64_t>(index, at[2]);
-    if (resolve.refuses(value)) note_error(bad, i, value);
-    target[at[0]] = source[at[1] + resolve(value) * step];
+    target[at[0]] = source[at[1] + resolve(load<int64_t>(index, at[2])) * step];
   }
 }
 
-/// The three tensors have the target's shape; see operators/kernels/gather.cc. `text` makes the message for a
-/// bad index, whose place is that of the first element of the target that it selects.
+/// The three tensors have the target's shape; see operators/kernels/gather.cc. The indices have been checked.
 void gather_from(const KernelArgs& args, const Tensor& target, const Tensor& source, const Tensor& index,
-                 int64_t step, const ResolveIndex& resolve, BadValues::Text text) {
+                 int64_t step, const ResolveIndex& resolve) {
   const Loop<3> loop({&target, &source, &index});
   if (loop.empty()) return;
-  check_axis("take", resolve.size, loop.plan.numel);
   const unsigned blocks = blocks_for(loop.plan.numel, kLoopThreads, 1 << 16);
-  std::optional<BadValues> bad;
-  if (resolve.mode == IndexMode::raise && resolve.size != kOffsets) bad.emplace(args, std::move(text));
   visit_size(target.dtype, [&](auto tag) {
     using Bits = typename decltype(tag)::type;
     launch(stream_of(args), blocks, kLoopThreads, 0, gather_elements<Bits>, target.as<Bits>(),
-           static_cast<const Bits*>(source.as<Bits>()), elements_of(index), loop, resolve, step,
-           bad ? bad->word() : nullptr);
+           static_cast<const Bits*>(source.as<Bits>()), elements_of(index), loop, resolve, step);
   });
-  if (bad) bad->check();
 }
 
 Tensor along_rest(const Tensor& source, const Advanced& way, const Shape& target) {
@@ -64,26 +54,18 @@ void take_along(const KernelArgs& args, int64_t axis, IndexMode mode, const char
   const Tensor &target = args.out[0], &source = args.in[0], &indices = args.in[1];
   const Advanced way(source.shape, {&indices, 1}, {axis}, -1, op);
   const int at = static_cast<int>(way.axes[0]);
-  // Of the target's position, the dimensions of the indices.
-  const auto text = [=, size = source.shape[at], all = target.shape, first = way.position,
-                     rank = indices.rank()](const KernelError& e) {
-    const Shape position = kernels::detail::position_of(e.place, all);
-    Shape own;
-    for (int d = 0; d < rank; ++d) own.push_back(position[first + d]);
-    return kernels::detail::bad_index(op, from_end ? -size : 0, size, at, e.value, own);
-  };
+  const int64_t size = source.shape[at];
+  check_indices(args, op, indices, from_end ? -size : 0, size, at, mode);
   gather_from(args, target, along_rest(source, way, target.shape),
-              along_indices(indices, source, way, target.shape), source.strides[at],
-              {source.shape[at], mode, from_end}, text);
+              along_indices(indices, source, way, target.shape), source.strides[at], {size, mode});
 }
 
 __global__ void __launch_bounds__(kLoopThreads)
     one_hot_elements(Elements target, Dims<1> dims, Elements indices, Dims<1> index_dims, int64_t n,
-                     int64_t classes, KernelError* bad) {
+                     int64_t classes) {
   for (int64_t i = global_index(); i < n; i += global_size()) {
     const int64_t row = i / classes, c = i - row * classes;
     const int64_t index = load<int64_t>(indices, index_dims.offset(0, row));
-    if (c == 0 && (index < 0 || index >= classes)) note_error(bad, row, index);
     store(target, dims.offset(0, i), int64_t{index == c});
   }
 }
@@ -104,8 +86,9 @@ void gather(const KernelArgs& args) {
   const int at = normalize_axis(args.attr<mx::detail::GatherAttrs>().axis, source.rank(), "gather");
   Tensor from{source.data, source.dtype, target.shape, source.strides};
   from.strides[at] = 0;
-  gather_from(args, target, from, indices, source.strides[at], {source.shape[at], IndexMode::raise},
-              bad_indices("gather", source.shape[at], at, indices.shape));
+  const int64_t size = source.shape[at];
+  check_indices(args, "gather", indices, -size, size, at);
+  gather_from(args, target, from, indices, source.strides[at], {size, IndexMode::raise});
 }
 
 void gather_nd(const KernelArgs& args) {
@@ -113,27 +96,22 @@ void gather_nd(const KernelArgs& args) {
   const Tensor &target = args.out[0], &source = args.in[0];
   const std::span<const Tensor> indices = args.in.subspan(1);
   const Advanced way(source.shape, indices, attrs.axes, attrs.position, "gather_nd");
+  check_advanced(args, way, source, indices, "gather_nd");
   if (target.numel() == 0) return;
   const Scratch memory(args, static_cast<size_t>(way.shape.numel()) * sizeof(int64_t));
-  const Tensor offsets =
-      locate(args, way, source, indices, IndexMode::raise, memory.as<int64_t>(), "gather_nd");
+  const Tensor offsets = locate(args, way, source, indices, memory.as<int64_t>());
   gather_from(args, target, along_rest(source, way, target.shape),
-              along_indices(offsets, source, way, target.shape), 1, {kOffsets, IndexMode::raise}, {});
+              along_indices(offsets, source, way, target.shape), 1, {kOffsets, IndexMode::raise});
 }
 
 void one_hot(const KernelArgs& args) {
   const Tensor &target = args.out[0], &indices = args.in[0];
-  const int64_t n = target.numel();
+  const int64_t n = target.numel(), classes = target.shape.back();
+  check_indices(args, "one_hot", indices, 0, classes, indices.rank());
   if (n == 0) return;
-  const int64_t classes = target.shape.back();
-  BadValues bad(args, [classes, shape = indices.shape](const KernelError& e) {
-    return kernels::detail::bad_index("one_hot", 0, classes, shape.rank(), e.value,
-                                      kernels::detail::position_of(e.place, shape));
-  });
   launch(stream_of(args), blocks_for(n, kLoopThreads, 1 << 16), kLoopThreads, 0, one_hot_elements,
-         elements_of(target), dims_of<1>({&target}), elements_of(indices), dims_of<1>({&indices}), n, classes,
-         bad.word());
-  bad.check();
+         elements_of(target), dims_of<1>({&target}), elements_of(indices), dims_of<1>({&indices}), n,
+         classes);
 }
 
 }  // namespace mx::cuda

@@ -134,8 +134,8 @@ void linalg_solve(const KernelArgs& args) {
   const Scratch pivots(args, static_cast<size_t>(items * n) * sizeof(int64_t));
   BadValues bad(args, bad_pivots("linalg_solve", out));
   visit_real(out.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(items), kBlock, 0, solve_systems<A>, factors->as<A>(),
-           x->as<A>(), pivots.as<int64_t>(), n, columns, bad.word());
+    launch(stream_of(args), whole_grid(items), kBlock, 0, solve_systems<A>, factors->as<A>(), x->as<A>(),
+           pivots.as<int64_t>(), n, columns, bad.word());
   });
   bad.check();
   x.store(args);
@@ -152,8 +152,8 @@ void linalg_inv(const KernelArgs& args) {
   visit_real(out.dtype, [&]<class A>() {
     launch(stream_of(args), blocks_for(out.numel(), kBlock, 1 << 16), kBlock, 0, set_identities<A>,
            x->as<A>(), n, out.numel());
-    launch(stream_of(args), static_cast<unsigned>(items), kBlock, 0, solve_systems<A>, factors->as<A>(),
-           x->as<A>(), pivots.as<int64_t>(), n, n, bad.word());
+    launch(stream_of(args), whole_grid(items), kBlock, 0, solve_systems<A>, factors->as<A>(), x->as<A>(),
+           pivots.as<int64_t>(), n, n, bad.word());
   });
   bad.check();
   x.store(args);
@@ -169,7 +169,7 @@ void linalg_solve_triangular(const KernelArgs& args) {
   copy_elements(stream_of(args), *x, in_stack(args.in[1], out.shape));
   BadValues bad(args, bad_pivots("linalg_solve_triangular", out, "diagonal element"));
   visit_real(out.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(matrices_of(out)), kBlock, 0, solve_triangles<A>,
+    launch(stream_of(args), whole_grid(matrices_of(out)), kBlock, 0, solve_triangles<A>,
            static_cast<const A*>(a->as<A>()), x->as<A>(), n, columns, attrs.upper, attrs.unitriangular,
            bad.word());
   });
@@ -184,7 +184,7 @@ void linalg_lu_factor(const KernelArgs& args) {
   const Operand factors(args, args.in[0], out.dtype, true);
   const Result pivots(args, args.out[1], DType::i64), rows(args, args.out[2], DType::i64);
   visit_real(out.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(items), kBlock, 0, factor_systems<A>, factors->as<A>(),
+    launch(stream_of(args), whole_grid(items), kBlock, 0, factor_systems<A>, factors->as<A>(),
            pivots->as<int64_t>(), rows->as<int64_t>(), m, n);
   });
   copy_elements(stream_of(args), out, *factors);
@@ -201,8 +201,8 @@ void determinants(const KernelArgs& args, const Tensor* logarithm) {
   const Operand factors(args, a, a.dtype, true);
   const Elements none{nullptr, a.dtype};
   visit_real(a.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(items), kBlock, 0, find_determinants<A>, factors->as<A>(),
-           n, elements_of(result), dims_of<1>({&result}), logarithm ? elements_of(*logarithm) : none,
+    launch(stream_of(args), whole_grid(items), kBlock, 0, find_determinants<A>, factors->as<A>(), n,
+           elements_of(result), dims_of<1>({&result}), logarithm ? elements_of(*logarithm) : none,
            dims_of<1>({logarithm ? logarithm : &result}));
   });
 }
@@ -222,8 +222,8 @@ void linalg_cholesky(const KernelArgs& args) {
     return kernels::detail::bad_leading_part("linalg_cholesky", e.value, e.place, batch);
   });
   visit_real(out.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(matrices_of(out)), kBlock, 0, factor_symmetric<A>,
-           factors->as<A>(), out.shape[out.rank() - 1], bad.word());
+    launch(stream_of(args), whole_grid(matrices_of(out)), kBlock, 0, factor_symmetric<A>, factors->as<A>(),
+           out.shape[out.rank() - 1], bad.word());
   });
   bad.check();
   copy_elements(stream_of(args), upper ? with_turned_matrices(out) : out, *factors);

@@ -349,7 +349,7 @@ void run_eig(const KernelArgs& args, const Tensor* vectors) {
   const Result w(args, args.out[0], type), v(args, vectors != nullptr ? *vectors : args.out[0], type);
   const EigMemory memory{turned->as<double>(), reflection->as<double>(), values->as<Complex>(),
                          solved->as<Complex>(), products->as<Complex>()};
-  launch(stream_of(args), static_cast<unsigned>(count), kBlock, 0, find_eigenvalues, a->as<double>(), memory,
+  launch(stream_of(args), whole_grid(count), kBlock, 0, find_eigenvalues, a->as<double>(), memory,
          w->as<Complex>(), vectors != nullptr ? v->as<Complex>() : nullptr, n);
   w.store(args);
   if (vectors != nullptr) v.store(args);

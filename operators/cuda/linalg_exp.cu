@@ -97,7 +97,7 @@ void linalg_matrix_exp(const KernelArgs& args) {
   const int64_t n = x.shape[x.rank() - 1], count = matrices_of(x);
   const Operand a(args, x, DType::f64, true), memory(args, DType::f64, {count, kExpParts - 1, n, n}),
       pivots(args, DType::i64, {count, n});
-  launch(stream_of(args), static_cast<unsigned>(count), kBlock, 0, find_exponentials, a->as<double>(),
+  launch(stream_of(args), whole_grid(count), kBlock, 0, find_exponentials, a->as<double>(),
          memory->as<double>(), pivots->as<int64_t>(), n);
   copy_elements(stream_of(args), y, *a);
 }

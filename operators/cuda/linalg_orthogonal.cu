@@ -160,7 +160,7 @@ void run_eigenvalues(const KernelArgs& args, const Tensor* vectors) {
   const Result sorted(args, values, a.dtype), columns(args, vectors ? *vectors : values, a.dtype);
   const Operand memory(args, a.dtype, {count, n + 1});
   visit_real(a.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(count), kBlock, 0, find_eigenvalues<A>, matrices->as<A>(),
+    launch(stream_of(args), whole_grid(count), kBlock, 0, find_eigenvalues<A>, matrices->as<A>(),
            memory->as<A>(), turned->as<A>(), sorted->as<A>(), vectors ? columns->as<A>() : nullptr, n);
   });
   sorted.store(args);
@@ -178,8 +178,8 @@ void linalg_qr(const KernelArgs& args) {
   const Operand memory(args, a.dtype, {count, (m < n ? m : n) + (n > k ? n : k)});
   const Result left(args, q, a.dtype), right(args, r, a.dtype);
   visit_real(a.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(count), kBlock, 0, factor_qr<A>, matrices->as<A>(),
-           left->as<A>(), right->as<A>(), memory->as<A>(), m, n, k);
+    launch(stream_of(args), whole_grid(count), kBlock, 0, factor_qr<A>, matrices->as<A>(), left->as<A>(),
+           right->as<A>(), memory->as<A>(), m, n, k);
   });
   left.store(args);
   right.store(args);

@@ -260,9 +260,8 @@ struct Spectra {
     const Operand matrices(args, a, a.dtype, true), v(args, a.dtype, {count, n, n}),
         memory(args, a.dtype, {count, n + m + k});
     visit_real(a.dtype, [&]<class A>() {
-      launch(stream_of(args), static_cast<unsigned>(count), kBlock, 0, find_singular_vectors<A>,
-             matrices->as<A>(), v->as<A>(), memory->as<A>(), u->as<A>(), values->as<A>(), vh->as<A>(), m, n,
-             k, turned);
+      launch(stream_of(args), whole_grid(count), kBlock, 0, find_singular_vectors<A>, matrices->as<A>(),
+             v->as<A>(), memory->as<A>(), u->as<A>(), values->as<A>(), vh->as<A>(), m, n, k, turned);
     });
   }
   bool turned;
@@ -275,6 +274,20 @@ void copy_stack(const KernelArgs& args, const Tensor& to, const Tensor& from) {
   copy_elements(stream_of(args), to, {from.data, from.dtype, to.shape, contiguous_strides(to.shape)});
 }
 
+__global__ void __launch_bounds__(kBlock)
+    store_identity(Elements to, Dims<1> dims, int64_t rows, int64_t columns, int64_t n) {
+  for (int64_t i = global_index(); i < n; i += global_size())
+    store(to, dims.offset(0, i), int64_t{i % columns == i / columns % rows});
+}
+
+/// The singular vectors of matrices without elements.
+void store_identities(const KernelArgs& args, const Tensor& to) {
+  const int64_t n = to.numel();
+  if (n == 0) return;
+  launch(stream_of(args), blocks_for(n, kBlock, 1 << 16), kBlock, 0, store_identity, elements_of(to),
+         dims_of<1>({&to}), to.shape[to.rank() - 2], to.shape[to.rank() - 1], n);
+}
+
 double tolerance_of(double given, const Spectra& s, DType type) {
   return given >= 0 ? given : static_cast<double>(s.m) * (type == DType::f64 ? 0x1p-52 : 0x1p-23);
 }
@@ -282,7 +295,7 @@ double tolerance_of(double given, const Spectra& s, DType type) {
 /// The pseudoinverses (count, n, m) of the matrices that were decomposed.
 void invert(const KernelArgs& args, const Spectra& s, double tolerance, const Tensor& to) {
   visit_real(to.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(s.count), kBlock, 0, invert_spectra<A>,
+    launch(stream_of(args), whole_grid(s.count), kBlock, 0, invert_spectra<A>,
            static_cast<const A*>(s.u->as<A>()), static_cast<const A*>(s.values->as<A>()),
            static_cast<const A*>(s.vh->as<A>()), to.as<A>(), s.m, s.n, tolerance);
   });
@@ -292,7 +305,10 @@ void invert(const KernelArgs& args, const Spectra& s, double tolerance, const Te
 
 void linalg_svd(const KernelArgs& args) {
   const Tensor &a = args.in[0], &u = args.out[0], &vh = args.out[2];
-  if (a.numel() == 0) return;
+  if (a.numel() == 0) {
+    store_identities(args, u);
+    return store_identities(args, vh);
+  }
   const Spectra s(args, a, args.attr<mx::detail::SvdAttrs>().full_matrices);
   copy_stack(args, args.out[1], *s.values);
   copy_stack(args, s.turned ? with_turned_matrices(vh) : u, *s.u);
@@ -308,8 +324,8 @@ void linalg_svdvals(const KernelArgs& args) {
   const Operand matrices(args, a, a.dtype, true), memory(args, a.dtype, {count, n});
   const Result sorted(args, values, a.dtype);
   visit_real(a.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(count), kBlock, 0, find_singular_values<A>,
-           matrices->as<A>(), memory->as<A>(), sorted->as<A>(), m, n);
+    launch(stream_of(args), whole_grid(count), kBlock, 0, find_singular_values<A>, matrices->as<A>(),
+           memory->as<A>(), sorted->as<A>(), m, n);
   });
   sorted.store(args);
 }
@@ -342,7 +358,7 @@ void linalg_lstsq(const KernelArgs& args) {
   visit_real(x.dtype, [&]<class A>() {
     const Factor<A> u{spectra.u->as<A>(), spectra.m * least, least, 1},
         v{spectra.vh->as<A>(), least * least, 1, least};
-    launch(stream_of(args), static_cast<unsigned>(spectra.count), kBlock, 0, solve_least_squares<A>,
+    launch(stream_of(args), whole_grid(spectra.count), kBlock, 0, solve_least_squares<A>,
            spectra.turned ? v : u, static_cast<const A*>(spectra.values->as<A>()), spectra.turned ? u : v,
            static_cast<const A*>(b->as<A>()), parts->as<A>(), solution->as<A>(), counts->as<int64_t>(), m, n,
            least, columns, tolerance);
@@ -358,7 +374,7 @@ void linalg_cofactor(const KernelArgs& args) {
   const Spectra s(args, a, false);
   const Operand cofactors(args, a.dtype, {s.count, s.n, s.n});
   visit_real(a.dtype, [&]<class A>() {
-    launch(stream_of(args), static_cast<unsigned>(s.count), kBlock, 0, find_cofactors<A>, s.u->as<A>(),
+    launch(stream_of(args), whole_grid(s.count), kBlock, 0, find_cofactors<A>, s.u->as<A>(),
            static_cast<const A*>(s.values->as<A>()), s.vh->as<A>(), cofactors->as<A>(), s.n);
   });
   copy_stack(args, y, *cofactors);

@@ -230,8 +230,8 @@ void forward(const KernelArgs& args) {
     launch(stream, 1, kBlock, 0, loss_total<true>, static_cast<const double*>(losses),
            static_cast<const double*>(counted), n, p.mean, elements_of(loss));
   } else if (n > 0) {
-    launch(stream, blocks_for(n, kBlock, INT32_MAX), kBlock, 0, store_losses,
-           static_cast<const double*>(losses), n, elements_of(loss), dims_of<1>({&loss}));
+    launch(stream, whole_grid(n, kBlock), kBlock, 0, store_losses, static_cast<const double*>(losses), n,
+           elements_of(loss), dims_of<1>({&loss}));
   }
   bad.check();
 }
@@ -248,7 +248,7 @@ void backward(const KernelArgs& args) {
   const Scratch memory(args, static_cast<size_t>(n + 1) * sizeof(double));
   double *const divisor = memory.as<double>(), *const counted = divisor + 1;
   if (p.mean && !p.probabilities) {
-    launch(stream, blocks_for(n, kBlock, INT32_MAX), kBlock, 0, count_rows, p, counted);
+    launch(stream, whole_grid(n, kBlock), kBlock, 0, count_rows, p, counted);
     launch(stream, 1, kBlock, 0, loss_total<false>, static_cast<const double*>(nullptr),
            static_cast<const double*>(counted), n, true, Elements{divisor, f64});
   }

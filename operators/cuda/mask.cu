@@ -1,12 +1,14 @@
 // Selecting elements by a mask: operators/kernels/mask.h. Running sums of the mask are the places in the
 // result.
 #include "ndarray/cuda/copy.h"
+#include "ndarray/cuda/kernel_errors.cuh"
 #include "ndarray/cuda/strided.cuh"
 #include "operators/cuda/group.cuh"
 #include "operators/cuda/operand.h"
 #include "operators/cuda/prim.h"
 #include "operators/cuda_kernels.h"
 #include "operators/indexing_records.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/scratch.h"
 
 namespace mx::cuda {
@@ -97,13 +99,14 @@ __global__ void __launch_bounds__(kBlock) select_set(const int64_t* numbers, con
   }
 }
 
-/// Elements for which the source has no more numbers stay.
+/// Elements for which the source has no more numbers stay, which is an error.
 template <class Bits>
 __global__ void __launch_bounds__(kBlock)
     scatter_set(const int64_t* numbers, Bits* target, Dims<1> dims, int64_t n, const Bits* source,
-                Dims<1> source_dims, int64_t count) {
+                Dims<1> source_dims, int64_t count, KernelError* bad) {
   for (int64_t i = global_index(); i < n; i += global_size()) {
     const int64_t from = numbers[i] - 1;
+    if (i == n - 1 && from >= count) note_error(bad, 0, from + 1);
     if (is_counted(numbers, i) && from < count)
       target[dims.offset(0, i)] = source[source_dims.offset(0, from)];
   }
@@ -149,14 +152,18 @@ void masked_scatter(const KernelArgs& args) {
   const Tensor &x = args.in[0], &source = args.in[2], &out = args.out[0];
   const int64_t n = out.numel();
   if (out.data != x.data) copy_elements(stream_of(args), out, x);
-  if (n == 0 || source.numel() == 0) return;
+  if (n == 0) return;
+  BadValues bad(args, [shape = source.shape](const KernelError& e) {
+    return kernels::detail::bad_mask_count(e.value, shape);
+  });
   const SetNumbers set(args, args.in[1].broadcast(out.shape));
   visit_size(out.dtype, [&](auto tag) {
     using Bits = typename decltype(tag)::type;
     launch(stream_of(args), blocks_for(n, kBlock, 1 << 16), kBlock, 0, scatter_set<Bits>, set.numbers(),
            out.as<Bits>(), dims_of<1>({&out}), n, static_cast<const Bits*>(source.as<Bits>()),
-           dims_of<1>({&source}), source.numel());
+           dims_of<1>({&source}), source.numel(), bad.word());
   });
+  bad.check();
 }
 
 }  // namespace mx::cuda

@@ -283,7 +283,7 @@ void weight_gradients(const KernelArgs& args, const kernels::GroupShape& shape, 
     launch(stream_of(args), dim3(blocks, static_cast<unsigned>(parts)), kBlock, 0,
            weight_gradient_parts<A, kLanes>, shape, dy, x, mean, rstd, centred, part, memory.as<A>());
   });
-  launch(stream_of(args), blocks_for(channels, kBlock, INT32_MAX), kBlock, 0, weight_gradient<A>,
+  launch(stream_of(args), whole_grid(channels, kBlock), kBlock, 0, weight_gradient<A>,
          static_cast<const A*>(memory.as<A>()), channels, parts, elements_of(args.out[1]),
          centred ? elements_of(args.out[2]) : Elements{nullptr, f32});
 }

@@ -204,7 +204,7 @@ void categorical(const KernelArgs& args) {
   if (out.numel() == 0) return;
   const Rows<1> rows = rows_of<1>({&weights}, weights.rank() - 1);
   MX_CHECK(rows.n > 0, InvalidArgument,
-           "[random_categorical] expected at least one weight per row, got weights of shape ", weights.shape);
+           "[categorical] expected at least one weight per row, got weights of shape ", weights.shape);
   const Scratch sums(args, static_cast<size_t>(rows.rows * rows.n) * sizeof(double));
   const Tensor order = kernels::row_major_order(out.shape);
   const Loop<2> loop({&order, &out});
@@ -215,10 +215,10 @@ void categorical(const KernelArgs& args) {
     if (at <= n) return kernels::detail::bad_weight(op, number_noted(e), at - 1, row);
     return kernels::detail::bad_total_weight(op, number_noted(e), row);
   });
-  launch(stream_of(args), static_cast<unsigned>(rows.rows), kBlock, 0, read_weights, elements_of(weights),
-         rows, attrs.logits, sums.as<double>(), bad.word());
-  launch(stream_of(args), blocks_for(rows.rows, kBlock, INT32_MAX), kBlock, 0, sum_weights, sums.as<double>(),
-         rows.rows, rows.n, bad.word());
+  launch(stream_of(args), whole_grid(rows.rows), kBlock, 0, read_weights, elements_of(weights), rows,
+         attrs.logits, sums.as<double>(), bad.word());
+  launch(stream_of(args), whole_grid(rows.rows, kBlock), kBlock, 0, sum_weights, sums.as<double>(), rows.rows,
+         rows.n, bad.word());
   bad.check();
   launch(stream_of(args), blocks_for(loop.plan.numel / 2 + 2, kLoopThreads, 1 << 16), kLoopThreads, 0,
          draw_indices, elements_of(out), loop, KeyPlace(args.in[1]),

@@ -340,8 +340,8 @@ void start(const KernelArgs& args, const F& fold, const ReducePlan& plan, const 
     launch(stream_of(args), blocks, kBlock, 0, fold_parts<F, kLanes>, fold, work, last, partial.as<State>());
   });
   if (work.parts > 1)
-    launch(stream_of(args), blocks_for(work.outputs, kBlock, INT32_MAX), kBlock, 0, join_parts<F>, fold, work,
-           last, static_cast<const State*>(partial.as<State>()));
+    launch(stream_of(args), whole_grid(work.outputs, kBlock), kBlock, 0, join_parts<F>, fold, work, last,
+           static_cast<const State*>(partial.as<State>()));
 }
 
 ReducePlan plan_of(const KernelArgs& args, const Shape& axes, const char* op, bool ordered = false) {

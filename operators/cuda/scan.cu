@@ -142,11 +142,11 @@ void scan(const KernelArgs& args, ScanOp op) {
   constexpr int64_t kManyRows = 8192, kShort = 64;
   const bool product = op == ScanOp::cumprod && static_cast<A>(0.5) != 0;
   if (product || rows.n <= kShort || (rows.rows >= kManyRows && rows.step[0] != 1)) {
-    launch(stream_of(args), blocks_for(rows.rows, kBlock, INT32_MAX), kBlock, 0, scan_by_thread<A>, step,
+    launch(stream_of(args), whole_grid(rows.rows, kBlock), kBlock, 0, scan_by_thread<A>, step,
            elements_of(in), elements_of(out), rows, attrs.exclusive, attrs.reverse);
   } else {
-    launch(stream_of(args), static_cast<unsigned>(rows.rows), kBlock, 0, scan_by_block<A>, step,
-           elements_of(in), elements_of(out), rows, attrs.exclusive, attrs.reverse);
+    launch(stream_of(args), whole_grid(rows.rows), kBlock, 0, scan_by_block<A>, step, elements_of(in),
+           elements_of(out), rows, attrs.exclusive, attrs.reverse);
   }
 }
 
@@ -168,8 +168,8 @@ void linear_recurrence(const KernelArgs& args) {
   const Tensor &a = args.in[0], &b = args.in[1], &y = args.out[0];
   const Rows<3> rows = rows_of<3>({&a, &b, &y}, axis_of(args, attrs.axis));
   if (rows.rows == 0 || rows.n == 0) return;
-  launch(stream_of(args), blocks_for(rows.rows, kBlock, INT32_MAX), kBlock, 0, recurrence_rows,
-         elements_of(a), elements_of(b), elements_of(y), rows, attrs.reverse);
+  launch(stream_of(args), whole_grid(rows.rows, kBlock), kBlock, 0, recurrence_rows, elements_of(a),
+         elements_of(b), elements_of(y), rows, attrs.reverse);
 }
 
 }  // namespace mx::cuda

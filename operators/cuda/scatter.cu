@@ -87,7 +87,7 @@ void update(const KernelArgs& args, const Tensor& target, const Tensor& updates,
   const Scratch memory(args, static_cast<size_t>(n) * (sizeof(int64_t) + sizeof(int32_t)));
   int64_t* const next = memory.as<int64_t>();
   int32_t* const later = reinterpret_cast<int32_t*>(next + n);
-  const unsigned blocks = blocks_for(n, kBlock, INT32_MAX);
+  const unsigned blocks = whole_grid(n, kBlock);
   launch(stream, blocks, kBlock, 0, clear_marks, later, n);
   launch(stream, blocks, kBlock, 0, find_next, places, n, period, stride, next, later);
   const auto apply = [&](auto kernel) {
@@ -103,9 +103,10 @@ void update(const KernelArgs& args, const Tensor& target, const Tensor& updates,
 void update_at(const KernelArgs& args, const Tensor& target, const Advanced& way,
                std::span<const Tensor> indices, const Tensor& updates, Scatter how, const char* op) {
   const int64_t n = way.shape.numel();
+  check_advanced(args, way, target, indices, op);
   if (n == 0 || updates.numel() == 0) return;
   const Scratch memory(args, static_cast<size_t>(n) * sizeof(int64_t));
-  const Tensor places = locate(args, way, target, indices, IndexMode::raise, memory.as<int64_t>(), op);
+  const Tensor places = locate(args, way, target, indices, memory.as<int64_t>());
   const Tensor to{target.data, target.dtype, way.rest(target.shape), way.rest(target.strides)};
   // The dimensions of the indices are at `position` of the updates.
   Tensor from = updates, start = updates;
@@ -126,14 +127,10 @@ void start_from(const KernelArgs& args) {
 
 /// places[i] = offset of element i of the indices in the target, without the dimension `axis`, + index *
 /// step.
-__global__ void __launch_bounds__(kBlock)
-    locate_lanes(int64_t* places, Elements index, Dims<2> dims, int64_t n, ResolveIndex resolve, int64_t step,
-                 KernelError* bad) {
-  for (int64_t i = global_index(); i < n; i += global_size()) {
-    const int64_t value = load<int64_t>(index, dims.offset(0, i));
-    if (resolve.refuses(value)) note_error(bad, i, value);
-    places[i] = dims.offset(1, i) + resolve(value) * step;
-  }
+__global__ void __launch_bounds__(kBlock) locate_lanes(int64_t* places, Elements index, Dims<2> dims,
+                                                       int64_t n, ResolveIndex resolve, int64_t step) {
+  for (int64_t i = global_index(); i < n; i += global_size())
+    places[i] = dims.offset(1, i) + resolve(load<int64_t>(index, dims.offset(0, i))) * step;
 }
 
 __global__ void __launch_bounds__(kBlock) clear_elements(Elements target, Dims<1> dims, int64_t n) {
@@ -154,17 +151,15 @@ void scatter(const KernelArgs& args) {
   start_from(args);
   const Tensor &target = args.out[0], &indices = args.in[1], updates = args.in[2].broadcast(indices.shape);
   const int axis = normalize_axis(attrs.axis, target.rank(), "scatter");
-  const int64_t n = indices.numel();
+  const int64_t n = indices.numel(), size = target.shape[axis];
+  check_indices(args, "scatter", indices, -size, size, axis);
   if (n == 0) return;
-  check_axis("scatter", target.shape[axis], n);
   Tensor lanes{target.data, target.dtype, indices.shape, target.strides};
   lanes.strides[axis] = 0;
   const Scratch memory(args, static_cast<size_t>(n) * sizeof(int64_t));
-  BadValues bad(args, bad_indices("scatter", target.shape[axis], axis, indices.shape));
   launch(stream_of(args), blocks_for(n, kBlock, 1 << 16), kBlock, 0, locate_lanes, memory.as<int64_t>(),
-         elements_of(indices), dims_of<2>({&indices, &lanes}), n,
-         ResolveIndex{target.shape[axis], IndexMode::raise}, target.strides[axis], bad.word());
-  bad.check();
+         elements_of(indices), dims_of<2>({&indices, &lanes}), n, ResolveIndex{size, IndexMode::raise},
+         target.strides[axis]);
   int64_t stride = 1;
   for (int d = axis + 1; d < indices.rank(); ++d) stride *= indices.shape[d];
   update(args, target, updates, memory.as<int64_t>(), dims_of<1>({&updates}), {}, 1, n, indices.shape[axis],
@@ -195,6 +190,7 @@ void embedding_gradient(const KernelArgs& args) {
   const Tensor &target = args.out[0], &indices = args.in[0];
   const int64_t skip = args.attr<mx::detail::EmbeddingGradientAttrs>().skip_row;
   const Advanced way(target.shape, {&indices, 1}, {0}, -1, "embedding_gradient");
+  check_indices(args, "embedding_gradient", indices, -target.shape[0], target.shape[0], 0);
   clear(args, target);
   update_at(args, target, way, {&indices, 1}, args.in[1], Scatter::add, "embedding_gradient");
   if (skip >= 0) clear(args, target.narrowed(0, skip, 1));

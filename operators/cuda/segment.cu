@@ -1,7 +1,7 @@
 // Segments of rows: operators/kernels/sparse.h. The rows of a segment combine in a fixed order.
-#include "engine/base/check.h"
 #include "ndarray/cuda/copy.h"
 #include "operators/cuda/group.cuh"
+#include "operators/cuda/offsets.cuh"
 #include "operators/cuda/search.cuh"
 #include "operators/cuda_kernels.h"
 #include "operators/kernels/sparse.h"
@@ -62,14 +62,22 @@ __global__ void __launch_bounds__(kBlock)
   if (G::lane() == 0) store(y, rows.inner.offset(1, j) + s * rows.y_step, value);
 }
 
+void check_segments(const KernelArgs& args, const char* op, const Tensor& offsets, int64_t rows) {
+  const EntryCheck check{offsets, rows};
+  BadValues bad(args, bad_entries(op, "offsets", check));
+  note_bad_entries(args, check, bad.word());
+  bad.check();
+}
+
 void fold_all(const KernelArgs& args, SegmentReduce how) {
   const Tensor &x = args.in[0], &offsets = args.in[1], &y = args.out[0];
   const int64_t n = y.numel();
+  check_segments(args, "segment_reduce", offsets, x.shape[0]);
   if (n == 0) return;
   const SegmentRows rows(x, y);
   visit_real(x.dtype, [&]<class A>() {
     const auto run = [&](int lanes, auto kernel) {
-      launch(stream_of(args), blocks_for(n, kBlock / lanes, INT32_MAX), kBlock, 0, kernel, elements_of(x),
+      launch(stream_of(args), whole_grid(n, kBlock / lanes), kBlock, 0, kernel, elements_of(x),
              elements_of(y), Integers(offsets), rows, x.shape[0], n, SegmentFold<A>{how});
     };
     // Threads with one element each read neighbouring elements if the rows are long.
@@ -85,6 +93,15 @@ __global__ void __launch_bounds__(kBlock)
     // Empty segments have the same offset as the next one.
     const int64_t s = limited(count_below(offsets, segments + 1, i + 1) - 1, 0, segments - 1);
     y[rows.inner.offset(1, j) + i * rows.y_step] = x[rows.inner.offset(0, j) + s * rows.x_step];
+  }
+}
+
+/// An id out of range is noted at its place, one that is below the id before it at ids.count + its place.
+__global__ void __launch_bounds__(kBlock) check_ids(Integers ids, int64_t segments, KernelError* bad) {
+  for (int64_t i = global_index(); i < ids.count; i += global_size()) {
+    const int64_t id = ids[i], before = i > 0 ? ids[i - 1] : id;
+    if (id < 0 || id >= segments) note_error(bad, i, id);
+    if (before > id) note_error(bad, ids.count + i, id, before);
   }
 }
 
@@ -104,9 +121,8 @@ void segment_min(const KernelArgs& args) { fold_all(args, SegmentReduce::min); }
 void segment_expand(const KernelArgs& args) {
   const Tensor &x = args.in[0], &offsets = args.in[1], &y = args.out[0];
   const int64_t n = y.numel(), segments = x.shape[0];
-  if (n == 0) return;
-  MX_CHECK(segments > 0, InvalidArgument, "[segment_expand] expected 0 rows for 0 segments, got ",
-           y.shape[0]);
+  check_segments(args, "segment_expand", offsets, y.shape[0]);
+  if (n == 0 || segments == 0) return;  // rows of no segment are an error, which is noted
   visit_size(x.dtype, [&](auto tag) {
     using Bits = typename decltype(tag)::type;
     launch(stream_of(args), blocks_for(n, kBlock, 1 << 16), kBlock, 0, expand_segments<Bits>,
@@ -117,6 +133,17 @@ void segment_expand(const KernelArgs& args) {
 
 void segment_offsets(const KernelArgs& args) {
   const Tensor &ids = args.in[0], &offsets = args.out[0];
+  const int64_t n = ids.shape[0], segments = offsets.shape[0] - 1;
+  BadValues bad(args, [n, segments](const KernelError& e) {
+    constexpr const char* kOp = "segment_offsets";
+    if (e.place >= n) return kernels::detail::bad_order(kOp, "ids", e.other, e.value, e.place - n);
+    return segments == 0 ? kernels::detail::no_place_for_indices(kOp, 0, n)
+                         : kernels::detail::bad_index(kOp, 0, segments, 0, e.value, {e.place});
+  });
+  if (n > 0)
+    launch(stream_of(args), blocks_for(n, kBlock, 1 << 16), kBlock, 0, check_ids, Integers(ids), segments,
+           bad.word());
+  bad.check();
   launch(stream_of(args), blocks_for(offsets.shape[0], kBlock, 1 << 16), kBlock, 0, find_offsets,
          Integers(ids), offsets.as<int64_t>(), offsets.strides[0], offsets.shape[0]);
 }

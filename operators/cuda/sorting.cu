@@ -289,8 +289,8 @@ void argselect(const KernelArgs& args) {
   const Tensor &x = args.in[0], &places = args.in[1], &out = args.out[0];
   if (out.numel() == 0) return;
   const int axis = x.rank() - 1;
-  MX_CHECK(x.shape[axis] > 0, InvalidArgument,
-           "[argselect] expected a last dimension with elements to select from, got shape ", x.shape);
+  if (x.shape[axis] == 0)
+    throw InvalidArgument(kernels::detail::no_place_for_indices("argselect", axis, places.numel()));
   const SortedPlaces sorted(args, x, axis, false);
   BadValues bad(args, [axis, size = x.shape[axis], shape = places.shape](const KernelError& e) {
     return kernels::detail::bad_index("argselect", 0, size, axis, e.value,

@@ -3,6 +3,7 @@
 #include "operators/kernels/sparse.h"
 
 #include "operators/cuda/group.cuh"
+#include "operators/cuda/offsets.cuh"
 #include "operators/cuda/prim.h"
 #include "operators/cuda/search.cuh"
 #include "operators/cuda_kernels.h"
@@ -90,18 +91,23 @@ __global__ void __launch_bounds__(kBlock) csr_dots(SparseMatrix left, SparseMatr
   if (G::lane() == 0) store(y.data, k * y.step, sum);
 }
 
-/// Throws InvalidArgument for entries of a matrix that has no rows or no columns.
-void check_entries(const char* op, int64_t entries, int64_t rows, int64_t width) {
-  MX_CHECK(entries == 0 || (rows > 0 && width > 0), InvalidArgument, "[", op,
-           "] expected no entries in a matrix (", rows, ", ", width, "), got ", entries);
+/// Returns whether the kernel of `op` has more to do. Entries of a matrix without rows or columns are an
+/// error, which is noted.
+bool check_matrix(const KernelArgs& args, const char* op, const Tensor& columns, const Tensor& pointers,
+                  int64_t width) {
+  const int64_t entries = columns.shape[0];
+  const EntryCheck check{pointers, entries, &columns, width};
+  BadValues bad(args, bad_entries(op, "row pointers", check));
+  note_bad_entries(args, check, bad.word());
+  bad.check();
+  return entries == 0 || (pointers.shape[0] > 1 && width > 0);
 }
 
 void multiply_transposed(const KernelArgs& args) {
   const Tensor &values = args.in[0], &columns = args.in[1], &pointers = args.in[2], &dense = args.in[3],
                &y = args.out[0];
   const int64_t n = y.numel(), entries = columns.shape[0];
-  check_entries("csr_matmul", entries, pointers.shape[0] - 1, y.shape[0]);
-  if (n == 0) return;
+  if (!check_matrix(args, "csr_matmul", columns, pointers, y.shape[0]) || n == 0) return;
   const Scratch memory(args, static_cast<size_t>(entries) * 5 * sizeof(int64_t));
   auto* const keys = memory.as<uint64_t>();
   uint64_t* const sorted = keys + entries;
@@ -127,8 +133,7 @@ void csr_matmul(const KernelArgs& args) {
   const Tensor &values = args.in[0], &columns = args.in[1], &pointers = args.in[2], &dense = args.in[3],
                &y = args.out[0];
   const int64_t n = y.numel();
-  check_entries("csr_matmul", columns.shape[0], pointers.shape[0] - 1, dense.shape[0]);
-  if (n == 0) return;
+  if (!check_matrix(args, "csr_matmul", columns, pointers, dense.shape[0]) || n == 0) return;
   visit_real(y.dtype, [&]<class A>() {
     launch(stream_of(args), blocks_for(n, kBlock, 1 << 16), kBlock, 0, csr_product<A>, SparseValues(values),
            Integers(columns), Integers(pointers), SparseMatrix(dense), SparseMatrix(y), dense.shape[0], n);
@@ -139,13 +144,11 @@ void csr_sample(const KernelArgs& args) {
   const Tensor &left = args.in[0], &right = args.in[1], &columns = args.in[2], &pointers = args.in[3],
                &y = args.out[0];
   const int64_t entries = y.shape[0];
-  check_entries("csr_sample", entries, left.shape[0], right.shape[0]);
-  if (entries == 0) return;
+  if (!check_matrix(args, "csr_sample", columns, pointers, right.shape[0]) || entries == 0) return;
   visit_real(y.dtype, [&]<class A>() {
     const auto run = [&](int lanes, auto kernel) {
-      launch(stream_of(args), blocks_for(entries, kBlock / lanes, INT32_MAX), kBlock, 0, kernel,
-             SparseMatrix(left), SparseMatrix(right), Integers(columns), Integers(pointers), SparseValues(y),
-             right.shape[0]);
+      launch(stream_of(args), whole_grid(entries, kBlock / lanes), kBlock, 0, kernel, SparseMatrix(left),
+             SparseMatrix(right), Integers(columns), Integers(pointers), SparseValues(y), right.shape[0]);
     };
     left.shape[1] < kWarp / 2 ? run(1, csr_dots<A, 1>) : run(kWarp, csr_dots<A, kWarp>);
   });

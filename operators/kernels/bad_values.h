@@ -23,6 +23,25 @@ inline std::string bad_index(const char* op, int64_t lowest, int64_t size, int a
                             axis, " of size ", size, ", got ", index, " at position ", position);
 }
 
+/// Indices into an axis without elements.
+inline std::string no_place_for_indices(const char* op, int axis, int64_t indices) {
+  return mx::detail::concat("[", op, "] expected no indices for axis ", axis, " of size 0, got ", indices);
+}
+
+/// Offsets of segments or rows (`what`): the first one, two that do not ascend, and the last one, which must
+/// be the number of entries.
+inline std::string bad_first_offset(const char* op, const char* what, int64_t first) {
+  return mx::detail::concat("[", op, "] expected ", what, " that begin with 0, got ", first);
+}
+inline std::string bad_order(const char* op, const char* what, int64_t before, int64_t after, int64_t i) {
+  return mx::detail::concat("[", op, "] expected ", what, " that ascend, got ", before, " and then ", after,
+                            " at position ", i);
+}
+inline std::string bad_last_offset(const char* op, const char* what, int64_t entries, int64_t last) {
+  return mx::detail::concat("[", op, "] expected ", what, " that end with the number of entries, ", entries,
+                            ", got ", last);
+}
+
 /// A label that is neither a class nor `ignore`.
 inline std::string bad_label(const char* op, int64_t classes, int64_t ignore, int64_t label,
                              const Shape& position) {
@@ -86,6 +105,12 @@ inline std::string bad_weight(const char* op, double weight, int64_t i, int64_t 
 inline std::string bad_total_weight(const char* op, double total, int64_t row) {
   return mx::detail::concat("[", op, "] expected weights with a finite sum above 0, got ", total, " in row ",
                             row);
+}
+
+/// A mask with more true elements than the source of masked_scatter has elements.
+inline std::string bad_mask_count(int64_t count, const Shape& source) {
+  return mx::detail::concat("[masked_scatter] expected a source of at least ", count,
+                            " elements, one for each true element of the mask, got shape ", source);
 }
 
 /// A row that a table of `size` rows does not have, at place k of the rows.

@@ -34,8 +34,7 @@ void check_indices(const Tensor& indices, int64_t lowest, int64_t size, int axis
   MX_CHECK(indices.dtype == DType::i32 || indices.dtype == DType::i64, InvalidArgument, "[", op,
            "] expected indices of type i32 or i64, got ", indices.dtype);
   if (indices.numel() == 0) return;
-  MX_CHECK(size > 0, InvalidArgument, "[", op, "] expected no indices for axis ", axis, " of size 0, got ",
-           indices.numel());
+  if (size <= 0) throw InvalidArgument(no_place_for_indices(op, axis, indices.numel()));
   if (mode != IndexMode::raise) return;
   std::atomic<bool> bad = false;
   visit_index(indices.dtype, [&](auto tag) {
@@ -61,15 +60,15 @@ void check_offsets(std::span<const int64_t> offsets, int64_t entries, OffsetsEnd
   MX_CHECK(!offsets.empty() || (end == OffsetsEnd::at_most && entries == 0), InvalidArgument, "[", op,
            "] expected ", what, " that begin with 0 for ", entries, " entries, got none");
   if (offsets.empty()) return;
-  MX_CHECK(offsets[0] == 0, InvalidArgument, "[", op, "] expected ", what, " that begin with 0, got ",
-           offsets[0]);
+  if (offsets[0] != 0) throw InvalidArgument(bad_first_offset(op, what, offsets[0]));
   for (size_t i = 1; i < offsets.size(); ++i)
-    MX_CHECK(offsets[i - 1] <= offsets[i], InvalidArgument, "[", op, "] expected ", what,
-             " that ascend, got ", offsets[i - 1], " and then ", offsets[i], " at position ", i);
-  MX_CHECK(end == OffsetsEnd::exact ? offsets.back() == entries : offsets.back() <= entries, InvalidArgument,
-           "[", op, "] expected ", what, " that end with ",
-           end == OffsetsEnd::exact ? "the number of entries, " : "at most the number of entries, ", entries,
-           ", got ", offsets.back());
+    if (offsets[i - 1] > offsets[i])
+      throw InvalidArgument(bad_order(op, what, offsets[i - 1], offsets[i], static_cast<int64_t>(i)));
+  const int64_t last = offsets.back();
+  if (end == OffsetsEnd::exact && last != entries)
+    throw InvalidArgument(bad_last_offset(op, what, entries, last));
+  MX_CHECK(last <= entries, InvalidArgument, "[", op, "] expected ", what,
+           " that end with at most the number of entries, ", entries, ", got ", last);
 }
 
 void check_index_target(const Tensor& target, int64_t largest, const char* what, const char* op) {

@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "ndarray/kernels/convert.h"
 #include "ndarray/kernels/strided_loop.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/index_check.h"
 
 namespace mx::kernels {
@@ -228,9 +229,8 @@ void masked_scatter(const Tensor& target, const Tensor& mask, const Tensor& sour
   detail::check_same_dtype(target, source, "masked_scatter");
   check_mask(mask, target.shape, "masked_scatter");
   const std::vector<int64_t> before = count_before<bool>(mask);
-  MX_CHECK(source.numel() >= before.back(), InvalidArgument,
-           "[masked_scatter] expected a source of at least ", before.back(),
-           " elements, one for each true element of the mask, got shape ", source.shape);
+  if (source.numel() < before.back())
+    throw InvalidArgument(detail::bad_mask_count(before.back(), source.shape));
   move_masked(source, target, mask, before, Direction::scatter);
 }
 

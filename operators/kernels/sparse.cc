@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/parallel.h"
+#include "operators/kernels/bad_values.h"
 #include "operators/kernels/index_check.h"
 #include "operators/kernels/sparse_rows.h"
 #include "operators/scratch.h"
@@ -216,9 +217,9 @@ void segment_offsets(const Tensor& out, const Tensor& ids) {
     using I = typename decltype(tag)::type;
     const I* const id = ids.as<I>();
     for (int64_t i = 1; i < n; ++i)
-      MX_CHECK(id[(i - 1) * step] <= id[i * step], InvalidArgument,
-               "[segment_offsets] expected ids that ascend, got ", id[(i - 1) * step], " and then ",
-               id[i * step], " at position ", i);
+      if (id[(i - 1) * step] > id[i * step])
+        throw InvalidArgument(
+            detail::bad_order("segment_offsets", "ids", id[(i - 1) * step], id[i * step], i));
     int64_t* const to = out.as<int64_t>();
     const int64_t stride = out.strides[0];
     int64_t next = 0;

@@ -29,6 +29,7 @@ std::exception_ptr WatchedWord::settle() noexcept {
   if (noted.found == 0) return nullptr;
   noted.place = read(word_->place);
   noted.value = read(word_->value);
+  noted.other = read(word_->other);
   // While other launches of the graph may have noted it too, the value stays.
   if (running_ == 0) std::atomic_ref(word_->found).store(0, std::memory_order_release);
   try {

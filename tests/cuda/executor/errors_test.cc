@@ -52,5 +52,47 @@ TEST_F(CudaKernelErrors, NegativeIndicesOfAnEmbeddingAreErrorsIfTheyDoNotCountFr
   }
 }
 
+TEST_F(CudaKernelErrors, IndicesAreCheckedWhetherOrNotAnElementIsReadAtThem) {
+  using detail::EmbeddingGradientAttrs, detail::GatherAttrs, detail::TakeAttrs, detail::UpdateAttrs;
+  const auto compare = [](const char* name, const Attrs& attrs, const std::vector<NDArray>& inputs) {
+    const Operator& op = *find_operator(name);
+    const std::string expected = refusal_of(op, attrs, inputs);
+    EXPECT_NE("", expected) << name;
+    EXPECT_EQ(expected, refusal_of(on_host(op), attrs, inputs));
+  };
+  const NDArray two = array<int64_t>({1, 2}), far = array<int64_t>({1, 200});
+  compare("take", TakeAttrs{0, "raise"}, {zeros({3, 0}), far});
+  for (const char* mode : {"raise", "wrap"}) compare("take", TakeAttrs{0, mode}, {zeros({0, 3}), two});
+  compare("embedding", detail::EmbeddingAttrs{-1, false, true}, {zeros({0, 3}), two});
+  compare("gather", GatherAttrs{0}, {zeros({0, 3}), zeros({1, 3}, i64)});
+  compare("scatter", UpdateAttrs{0, "add"}, {zeros({0, 3}), zeros({1, 3}, i64), zeros({1, 3})});
+  compare("index_update", UpdateAttrs{0, "add"}, {zeros({0, 3}), two, zeros({2, 3})});
+  compare("index_update", UpdateAttrs{0, "add"}, {zeros({3, 0}), far, zeros({2, 0})});
+  compare("embedding_gradient", EmbeddingGradientAttrs{5, -1}, {far, zeros({2, 0})});
+  compare("masked_scatter", {}, {zeros({4}), array({1.f, 0.f, 1.f, 1.f}).to(bool_), zeros({2})});
+  compare("masked_scatter", {}, {zeros({4}), array({1.f, 0.f, 1.f, 1.f}).to(bool_), zeros({0})});
+}
+
+TEST_F(CudaKernelErrors, ThePlaceOfABadIndexDoesNotDependOnTheLayoutOfTheResult) {
+  const auto compare = [](const char* name, const Attrs& attrs, const std::vector<NDArray>& inputs,
+                          const Shape& turned) {
+    const Operator& op = *find_operator(name);
+    std::string errors[2];
+    for (const bool host : {false, true}) try {
+        NDArray result = zeros(turned).transpose();
+        call_into(result, host ? on_host(op) : op, attrs, inputs);
+        result.wait();
+      } catch (const InvalidArgument& e) {
+        errors[host ? 1 : 0] = e.what();
+      }
+    EXPECT_NE("", errors[0]) << name;
+    EXPECT_EQ(errors[0], errors[1]);
+  };
+  const NDArray indices = array<int64_t>({0, 1, 2, 3, 9, 1}).reshape({2, 3});
+  compare("gather", detail::GatherAttrs{1}, {zeros({2, 4}), indices}, {3, 2});
+  compare("take", detail::TakeAttrs{0, "raise"}, {zeros({3, 4}), array<int64_t>({0, 1, 77})}, {4, 3});
+  compare("take", detail::TakeAttrs{1, "raise"}, {zeros({3, 4}), array<int64_t>({0, 55, 77})}, {3, 3});
+}
+
 }  // namespace
 }  // namespace mx::test
