@@ -30,7 +30,7 @@ Outcome outcome_of(const Operator& op, const Sample& sample) {
     outcome.results = results_of(op, sample);
     for (const NDArray& x : outcome.results) x.wait();
   } catch (const std::exception& e) {
-    outcome.error = e.what();
+    return {{}, e.what()};
   }
   return outcome;
 }
