@@ -94,6 +94,7 @@ run() {
   step arrays 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='ArraysOnGpu*'
   step operators 150 bin/operators_gpu_test --gtest_color=no --gtest_filter='OperatorsOnGpu*'
   step errors 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='ErrorsOnGpu*'
+  step fused 60 bin/operators_gpu_test --gtest_color=no --gtest_filter='FusedOnGpu*'
   grep -E '^[a-z0-9_]+ \| ' "$out/operators.log" >"$out/operators.txt" || true # the table
   MX_CUDNN_DEVICE_JSON=$out/cudnn_device.json step cudnn 90 bin/operators_gpu_test --gtest_color=no --gtest_filter='CudnnOnGpu*'
   MX_CUDNN=0 step cudnn_off 60 bin/operators_gpu_test --gtest_color=no --gtest_filter='CudnnOnGpu*'

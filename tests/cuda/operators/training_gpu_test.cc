@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/engine.h"
+#include "engine/segment.h"
 #include "kvstore/kvstore.h"
 #include "nn/nn.h"
 #include "nn/trainer.h"
@@ -106,6 +108,41 @@ TEST(TrainingOnGpu, WithATrainer) {
   }
   for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_NEAR(expected[i], got[i], 2e-3 * expected[i]) << "step " << i;
+}
+
+// The first replay captures the step as a graph of the GPU, and the others launch it.
+TEST(TrainingOnGpu, OfASegmentThatIsReplayed) {
+  const Context device = test::tested_device();
+  if (device.is_cpu()) GTEST_SKIP() << "there is no GPU";
+  const optim::SGDOptions options{.lr = 0.1, .momentum = 0.9};
+  for (const auto& [make, images] :
+       {std::pair<MakeNet, Shape>{perceptron, {64, 784}}, {lenet, {32, 1, 28, 28}}}) {
+    const std::vector<double> expected = losses_on<optim::SGD>(cpu(), make, images, options);
+    manual_seed(3);
+    const std::shared_ptr<nn::Sequential> net = make();
+    net->to(device);
+    optim::SGD optimizer(net->parameters(), options);
+    const NDArray x = Generator(5).normal(0, 1, images, f32).to(device);
+    const NDArray labels = (arange(images[0], i64) % 10).to(device);
+    NDArray shown = zeros({}, f32, device);
+    const auto step = [&] {
+      const NDArray loss = nn::cross_entropy((*net)(x), labels);
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+      shown.copy_from(loss.detach());
+    };
+    // The first step makes what later ones use again: gradients, and the state of the optimiser.
+    step();
+    std::vector<double> got{shown.item<double>()};
+    Segment segment = current_engine().record(step);
+    while (got.size() < expected.size()) {
+      segment.replay();
+      got.push_back(shown.item<double>());
+    }
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(expected[i], got[i], 2e-3 * expected[i]) << "step " << i;
+  }
 }
 
 }  // namespace
