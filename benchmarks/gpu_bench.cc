@@ -14,10 +14,12 @@
 //   NET_train         samples/s (tokens/s of gpt2), with the loss read once per block of steps;
 //   NET_train_bf16
 //                     inside an Autocast scope
+//   mlp_replay        samples/s of a step of mlp that was recorded in a segment, launched as one graph
 //   NET_memory        MB, the peak of device memory in use during these steps
 //   first_step        ms, from the start of main() to the loss of the first step of mlp
-// Networks: those of the training benchmark (train/runner.h), and gpt2 with 124M parameters. With --quick all
-// sizes are small, to show that it runs.
+// Networks: those of the training benchmark (train/runner.h), resnet50 for images of 224 x 224, and gpt2 with
+// 124M parameters. With --quick all sizes are small, to show that it runs. gpu_bench_torch.py has the same cases
+// for PyTorch.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -251,15 +253,22 @@ void training(const Settings& s) {
     const char* name;
     int64_t batch;
   };
-  constexpr Net kNets[] = {{"mlp", 64},   {"lenet", 256},      {"resnet18", 256},
+  constexpr Net kNets[] = {{"mlp", 64},   {"lenet", 256},      {"resnet18", 256}, {"resnet50", 128},
                            {"lstm", 128}, {"transformer", 64}, {"gpt2", 8}};
   Device& device = get_device(s.device);
+  if (wanted(s, "mlp_replay")) {
+    Training job(s, "mlp", s.quick ? 2 : 64, std::nullopt);
+    (void)job.step().item<float>();  // makes the gradients, which the segment then updates
+    Segment segment = current_engine().record([&] { (void)job.step(); });
+    for (int i = 0; i < 3; ++i) segment.replay();  // runs without a graph, makes the graph, and launches it
+    report(s, "mlp_replay", "mx", "samples/s", job.per_step(), [&] { segment.replay(); });
+  }
   for (const Net& net : kNets) {
     for (const bool lower : {false, true}) {
       const std::string name = std::string(net.name) + "_train" + (lower ? "_bf16" : "");
       if (!wanted(s, name)) continue;
       // The slow ones are left out of a quick run: it shows that the rest works.
-      if (s.quick && (name.starts_with("resnet18") || name.starts_with("lenet"))) continue;
+      if (s.quick && (name.starts_with("resnet") || name.starts_with("lenet"))) continue;
       Training job(s, net.name, s.quick ? 2 : net.batch, lower ? std::optional(bf16) : std::nullopt);
       device.reset_peak_memory();
       report(s, name, "mx", std::string(net.name) == "gpt2" ? "tokens/s" : "samples/s", job.per_step(),

@@ -28,6 +28,8 @@ pack() {
   done
   scripts/gpu_bundle.sh --out "$folder" "${programs[@]}"
   cp -r examples/data/mnist "$folder/mnist"
+  mkdir -p "$folder/benchmarks"
+  cp benchmarks/{gpu,train}_bench_torch.py "$folder/benchmarks/"
   if [ -e build/release/modules/libmx_comm_nccl.so ]; then
     mkdir -p "$folder/modules"
     cp build/release/modules/libmx_comm_nccl.so "$folder/modules/"
@@ -116,9 +118,10 @@ run() {
   step calls 30 bin/cuda_calls_bench
   step stream_bench 60 bin/stream_bench --device gpu:0
   step gpu_bench 200 bin/gpu_bench --rounds 3
+  step gpu_bench_torch 200 python3 benchmarks/gpu_bench_torch.py --rounds 3 # says so if there is no PyTorch
   MX_CUDNN=0 step gpu_bench_own 60 bin/gpu_bench --rounds 3 --case conv_
   step scaling 150 bin/engine_bench --scaling --rounds 1 --ops 100000 --systems mx mx_replay tbb omp
-  awk '/^\{/' "$out"/{calls,stream_bench,gpu_bench,gpu_bench_own,scaling}.log >"$out/benchmarks.jsonl"
+  awk '/^\{/' "$out"/{calls,stream_bench,gpu_bench,gpu_bench_torch,gpu_bench_own,scaling}.log >"$out/benchmarks.jsonl"
   echo "logs and summary.txt are in $out"
 }
 

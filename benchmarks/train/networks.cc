@@ -59,6 +59,30 @@ nn::Sequential resnet18() {
   return net.push_back(nn::GlobalAvgPool{}).push_back(nn::Flatten{}).push_back(nn::Linear{512, 10});
 }
 
+nn::AnyModule bottleneck(int64_t in, int64_t width, int64_t stride) {
+  const int64_t out = 4 * width;
+  const nn::Sequential body{conv(in, width, 1, 1), nn::BatchNorm2d{width}, nn::ReLU{},
+                            conv(width, width, 3, stride), nn::BatchNorm2d{width}, nn::ReLU{},
+                            conv(width, out, 1, 1), nn::BatchNorm2d{out}};
+  if (in == out && stride == 1) return nn::Sequential{nn::Residual{body}, nn::ReLU{}};
+  return nn::Sequential{nn::Residual{body, nn::Sequential{conv(in, out, 1, stride), nn::BatchNorm2d{out}}},
+                        nn::ReLU{}};
+}
+
+nn::Sequential resnet50() {
+  nn::Sequential net{conv(3, 64, 7, 2), nn::BatchNorm2d{64}, nn::ReLU{},
+                     nn::MaxPool2d{3, {.stride = 2, .padding = 1}}};
+  int64_t in = 64, width = 64;
+  for (const int blocks : {3, 4, 6, 3}) {
+    for (int k = 0; k < blocks; ++k) {
+      net.push_back(bottleneck(in, width, k == 0 && width > 64 ? 2 : 1));
+      in = 4 * width;
+    }
+    width *= 2;
+  }
+  return net.push_back(nn::GlobalAvgPool{}).push_back(nn::Flatten{}).push_back(nn::Linear{2048, 1000});
+}
+
 /// The result of the last step of an LSTM layer.
 struct LastOfLstm : nn::ModuleOf<LastOfLstm> {
   nn::LSTM lstm = add("lstm", nn::LSTM(kLstmInputs, kLstmHidden));
@@ -80,6 +104,7 @@ std::vector<std::string> network_names() { return {"mlp", "lenet", "resnet18", "
 nn::Sequential make_network(const std::string& name) {
   if (name == "lenet") return lenet();
   if (name == "resnet18") return resnet18();
+  if (name == "resnet50") return resnet50();
   if (name == "lstm") return lstm();
   if (name == "transformer") return transformer();
   return mlp();
@@ -88,6 +113,7 @@ nn::Sequential make_network(const std::string& name) {
 NDArray make_input(const std::string& name, int64_t batch) {
   if (name == "lenet") return randn({batch, 1, 28, 28});
   if (name == "resnet18") return randn({batch, 3, 32, 32});
+  if (name == "resnet50") return randn({batch, 3, 224, 224});
   if (name == "lstm") return randn({kLstmSteps, batch, kLstmInputs});
   if (name == "transformer") return randint(0, kVocabulary, {kTokens, batch});
   return randn({batch, kMlpSizes[0]});
