@@ -6,6 +6,7 @@
 #include "ndarray/detail/numerics.h"
 #include "ndarray/grad_mode.h"
 #include "operators/attention_form.h"
+#include "operators/cuda_kernels.h"
 #include "operators/kernels/attention.h"
 
 namespace mx::detail {
@@ -80,7 +81,7 @@ constexpr RecordList<DType, kDTypes> kDroppedTypes = {f32, f64, f16, bf16};
 
 constexpr Operator kAttentionDropout = {
     // As for attention, `sums` of a row whose keys are all masked is -infinity.
-    .kernel = {"attention_dropout", run_dropped, nullptr, 0, false},
+    .kernel = {"attention_dropout", run_dropped, cuda::attention_dropout, 0, false},
     .doc =
         "Attention whose weights become 0 with probability p and are divided by 1 - p otherwise, and the "
         "logarithms of the sums of its exponentials.",
@@ -96,7 +97,7 @@ constexpr Operator kAttentionDropout = {
 };
 
 constexpr Operator kAttentionDropoutBackward = {
-    .kernel = {"attention_dropout_backward", run_dropped_backward},
+    .kernel = {"attention_dropout_backward", run_dropped_backward, cuda::attention_dropout_backward},
     .doc =
         "Gradients of attention_dropout with respect to q, k and v. delta is the sum of dy * y over a row.",
     .family = "attention",

@@ -61,8 +61,7 @@ std::pair<NDArray, NDArray> attend(const NDArray& q, const NDArray& k, const NDA
     return {scaled_dot_product_attention(at_call(q), k, v, o.mask,
                                          {.causal = o.causal, .causal_offset = o.causal_offset}),
             {}};
-  // GPUs have no kernel for the dropout of weights that are not stored.
-  if (!o.need_weights && q.context().kind != DeviceKind::gpu)
+  if (!o.need_weights)
     return {attention_with_dropout(at_call(q), k, v, o.dropout, o.mask,
                                    {.causal = o.causal, .causal_offset = o.causal_offset}),
             {}};

@@ -1,11 +1,12 @@
-// Scaled dot-product attention and its gradients, as defined in operators/kernels/attention.h: a plain
-// version, in which a block computes the scores of one row of q (or of one key) with all keys (or rows) at a
-// time.
+// Scaled dot-product attention and its gradients, with or without a dropout of the weights, as defined in
+// operators/kernels/attention.h: a plain version, in which a block computes the scores of one row of q (or of
+// one key) with all keys (or rows) at a time.
 #include <algorithm>
 #include <cmath>
 
 #include "operators/attention.h"
 #include "operators/cuda/group.cuh"
+#include "operators/cuda/random.cuh"
 #include "operators/cuda_kernels.h"
 #include "operators/scratch.h"
 
@@ -29,14 +30,32 @@ Array4 array_of(const Tensor& t) {
   return a;
 }
 
+/// The choices of a dropout: those of operators/kernels/attention.h.
+struct Dropout {
+  const int64_t* key = nullptr;  ///< null: every weight is kept as it is
+  int64_t step = 0;
+  double kept = 1;
+};
+
 struct Problem {
   Array4 q, k, v, mask;
+  Dropout dropout;
   int64_t batches, heads, groups, rows, keys, width, values;
   double scale;
   bool causal, has_mask, bool_mask;
   int64_t offset;
 
   __device__ int64_t group_of(int64_t head) const { return head / (heads / groups); }
+  /// What the weight of a row and a key is multiplied by: 0 if the dropout does not keep it.
+  template <class A>
+  __device__ A kept(int64_t b, int64_t h, int64_t row, int64_t key) const {
+    if (dropout.key == nullptr) return A(1);
+    const KeyPlace place{dropout.key, dropout.step};
+    const uint64_t at = place.offset() + static_cast<uint64_t>(((b * heads + h) * rows + row) * keys + key);
+    const PhiloxWords words = philox_block(place.seed(), at / 2, 2);
+    const bool keeps = uniform53(pair_of(words, static_cast<int>(at % 2))) < dropout.kept;
+    return keeps ? static_cast<A>(1 / dropout.kept) : A(0);
+  }
 };
 
 /// The score of a row and a key; -infinity if the key does not take part.
@@ -70,8 +89,9 @@ __global__ void __launch_bounds__(kBlock) attention_rows(Problem p, Array4 y, Ar
     // A row without keys has no exponentials; NaN stays NaN.
     const A shift = isinf(top) && top < 0 ? A(0) : top;
     for (int64_t j = G::lane(); j < p.keys; j += kBlock) {
-      weights[j] = exp(weights[j] - shift);
-      sum += weights[j];
+      const A weight = exp(weights[j] - shift), kept = p.kept<A>(b, h, row, j);
+      sum += weight;
+      weights[j] = kept == A(0) ? A(0) : weight * kept;
     }
     sum = G::all(sum, Add());
     barrier();  // all weights have been written
@@ -87,7 +107,7 @@ __global__ void __launch_bounds__(kBlock) attention_rows(Problem p, Array4 y, Ar
   }
 }
 
-/// The weight of a key, and the gradient of its score.
+/// The weight of a key behind the dropout, and the gradient of its score.
 template <class A>
 struct Slope {
   A weight, gradient;
@@ -102,8 +122,9 @@ __device__ Slope<A> slope(const Problem& p, const Array4& dy, const Array4& sums
   A product = 0;
   for (int64_t f = 0; f < p.values; ++f)
     product += load<A>(dy.elements, head + f * dy.strides[3]) * load<A>(p.v.elements, v + f * p.v.strides[3]);
-  const A weight = exp(s - level);
-  return {weight, weight * (product - load<A>(delta.elements, delta.at(b, h, row)))};
+  const A weight = exp(s - level), kept = p.kept<A>(b, h, row, key);
+  const A change = (kept == A(0) ? A(0) : product * kept) - load<A>(delta.elements, delta.at(b, h, row));
+  return {kept == A(0) ? A(0) : weight * kept, weight * change};
 }
 
 template <class A>
@@ -163,8 +184,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-Problem problem_of(const KernelArgs& args, size_t first, size_t mask) {
-  const auto& attrs = args.attr<AttentionAttrs>();
+/// The inputs begin with q at `first`. `mask` is the place of the mask, if there is one.
+Problem problem_of(const KernelArgs& args, const AttentionAttrs& attrs, size_t first, size_t mask) {
   const Tensor &q = args.in[first], &k = args.in[first + 1], &v = args.in[first + 2];
   Problem p{};
   p.q = array_of(q);
@@ -188,13 +209,18 @@ Problem problem_of(const KernelArgs& args, size_t first, size_t mask) {
   return p;
 }
 
+/// With a dropout by the key at input `key`, behind which a mask may follow.
+Problem dropped_problem_of(const KernelArgs& args, size_t first, size_t key) {
+  const auto& attrs = args.attr<AttentionDropoutAttrs>();
+  Problem p = problem_of(args, {attrs.scale, attrs.causal, attrs.causal_offset}, first, key + 1);
+  if (attrs.p > 0) p.dropout = {args.in[key].as<int64_t>(), args.in[key].strides[0], 1 - attrs.p};
+  return p;
+}
+
 /// Blocks of a loop over `count` rows or keys. They need memory each.
 unsigned loop_blocks(int64_t count) { return static_cast<unsigned>(std::min<int64_t>(count, 1024)); }
 
-}  // namespace
-
-void attention(const KernelArgs& args) {
-  const Problem p = problem_of(args, 0, 3);
+void run_forward(const KernelArgs& args, const Problem& p) {
   const int64_t count = p.batches * p.heads * p.rows;
   if (count == 0) return;
   const unsigned blocks = loop_blocks(count);
@@ -205,8 +231,7 @@ void attention(const KernelArgs& args) {
   });
 }
 
-void attention_backward(const KernelArgs& args) {
-  const Problem p = problem_of(args, 1, 6);
+void run_backward(const KernelArgs& args, const Problem& p) {
   const Array4 dy = array_of(args.in[0]), sums = array_of(args.in[4]), delta = array_of(args.in[5]);
   visit_real(args.in[1].dtype, [&]<class A>() {
     if (const int64_t count = p.batches * p.heads * p.rows; count > 0) {
@@ -223,6 +248,19 @@ void attention_backward(const KernelArgs& args) {
              array_of(args.out[2]), memory.as<A>());
     }
   });
+}
+
+}  // namespace
+
+void attention(const KernelArgs& args) {
+  run_forward(args, problem_of(args, args.attr<AttentionAttrs>(), 0, 3));
+}
+void attention_backward(const KernelArgs& args) {
+  run_backward(args, problem_of(args, args.attr<AttentionAttrs>(), 1, 6));
+}
+void attention_dropout(const KernelArgs& args) { run_forward(args, dropped_problem_of(args, 0, 3)); }
+void attention_dropout_backward(const KernelArgs& args) {
+  run_backward(args, dropped_problem_of(args, 1, 6));
 }
 
 }  // namespace mx::cuda

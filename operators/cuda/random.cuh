@@ -17,6 +17,7 @@ struct KeyPlace {
   int64_t step;
 
   explicit KeyPlace(const Tensor& key) : state(key.as<int64_t>()), step(key.strides[0]) {}
+  __device__ KeyPlace(const int64_t* words, int64_t distance) : state(words), step(distance) {}
   __device__ uint64_t seed() const { return static_cast<uint64_t>(state[0]); }
   __device__ uint64_t offset() const { return static_cast<uint64_t>(state[step]); }
 };

@@ -13,8 +13,6 @@ namespace {
 
 const std::map<std::string, std::string>& without_kernel() {
   static const std::map<std::string, std::string> reasons = {
-      {"attention_dropout", "not written yet; nn stores the weights on GPUs"},
-      {"attention_dropout_backward", "as attention_dropout"},
       {"gru_inference", "not written yet; GPUs run the recorded operator"},
       {"lstm_inference", "as gru_inference"},
       {"rnn_inference", "as gru_inference"},
