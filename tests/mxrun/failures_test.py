@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The first failure ends the job, is named, and decides the exit code; groups restart. Usage: ... MXRUN"""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -99,6 +100,25 @@ class Failures(jobs.JobTest):
         self.assertEqual(job.code, 137)
         self.assertRegex(job.stderr, rf"first failure: node 0 \({HOST}\): its agent has not answered for 1000 ms")
         self.assert_nothing_left(job)
+
+    def test_a_job_that_stops_and_goes_on_as_a_whole(self):
+        # As when a container or a virtual machine is paused: no process was silent while mxrun ran.
+        os.mkfifo(self.path("go"))
+        go = os.open(self.path("go"), os.O_RDWR)
+        self.addCleanup(os.close, go)
+        job = self.start("-n", "2", "--heartbeat", "0.2", "--dead-after", "2", "sh", "-c", f'read line < {self.path("go")}')
+        jobs.wait_for(lambda: len(job.named("sh")) == 2, "the ranks")
+        pids = list(job.left())
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(4)  # longer than --dead-after
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # the assertion below says more
+                os.kill(pid, signal.SIGCONT)
+        time.sleep(1)  # for a launcher that would end the job now
+        os.write(go, b"\n\n")
+        job.finish()
+        self.assertEqual((job.code, job.stderr), (0, ""))
 
 
 class SlowEnds(jobs.JobTest):
