@@ -204,7 +204,7 @@ comm::Stream ServerGroup::State::connect_to_server(int server, comm::Deadline de
     try {
       comm::Stream stream = comm::connect_to(at, deadline, options.check);
       comm::handshake_on(stream, comm::Handshake::Side::connector, options.identity, deadline,
-                         name_of(server));
+                         name_of(server), std::nullopt, options.check);
       return stream;
     } catch (const PeerLost&) {
       // The server may have had too many strangers at once, or it ends because a process is lost.
@@ -238,6 +238,11 @@ void ServerGroup::State::connect(comm::Deadline deadline) {
                     .incarnation = options.incarnation};
     hello.body = Bytes::of(comm::host_name());
     peer.link->send(std::move(hello), Link::kFirst);
+    // At once, although other servers may be waited for: a server counts a worker from its first message.
+    try {
+      peer.link->write();
+    } catch (const Error&) {  // the thread of the group finds that out and says more
+    }
   }
 }
 
