@@ -49,9 +49,10 @@ class Failures(jobs.JobTest):
 
     def test_survivors_have_time_to_report(self):
         self.write("rank", "#!/bin/sh\n"
-                   f'if [ "$MX_RANK" = 1 ]; then touch {self.path("died")}; exit 5; fi\n'
-                   f'while [ ! -e {self.path("died")} ]; do sleep 0.01; done\n'
-                   "sleep 0.1; echo rank 1 is lost >&2; exit 1\n")
+                   f'cd {self.folder}; if [ "$MX_RANK" = 1 ]; then echo $$ > died; exit 5; fi\n'
+                   'while [ ! -s died ]; do sleep 0.01; done; read pid < died\n'
+                   'while [ -d /proc/$pid ]; do sleep 0.01; done\n'  # until the agent has seen its end
+                   "echo rank 1 is lost >&2; exit 1\n")
         job = self.run_job("-n", "3", self.path("rank"))
         self.assertEqual(job.code, 5)
         self.assertIn("[0:0] rank 1 is lost\n", job.stderr)
@@ -247,11 +248,11 @@ class Signals(jobs.JobTest):
         self.assertEqual(job.stderr, "mxrun: ended by SIGINT\n")
 
     def test_stopping_the_launcher_is_refused(self):
-        job = self.start("-n", "2", "--heartbeat", "0.1", "--dead-after", "0.5", "sh", "-c",
+        job = self.start("-n", "2", "--heartbeat", "0.2", "--dead-after", "2", "sh", "-c",
                          f"touch {self.path('ready')}$MX_RANK; until [ -e {self.path('go')} ]; do sleep 0.05; done; echo done")
         self.wait_for_ready(job)
         os.kill(job.pid, signal.SIGTSTP)
-        time.sleep(1)
+        time.sleep(3)
         self.write("go", "")
         job.finish()
         self.assertEqual((job.code, job.stdout.count("done")), (0, 2), job.stderr)
