@@ -229,15 +229,8 @@ void Job::report_cause(int rank, bool late) noexcept {
 
 /// The name of the host of a worker; empty if no group knows it yet.
 std::string Job::host_of(int rank) {
-  std::vector<std::shared_ptr<Communicator>> groups;  // released without the lock
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& held : groups_)
-      if (auto group = held.lock()) groups.push_back(std::move(group));
-  }
-  for (const auto& group : groups)
-    if (rank < group->size()) return group->host(rank);
-  return "";
+  std::lock_guard lock(mutex_);
+  return static_cast<size_t>(rank) < hosts_.size() ? hosts_[static_cast<size_t>(rank)] : "";
 }
 
 void Job::check() {
@@ -317,9 +310,12 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
       throw;
     }
   }
+  std::vector<std::string> hosts;
+  for (int rank = 0; rank < group->size(); ++rank) hosts.push_back(group->host(rank));
   std::exception_ptr failure;
   {
     std::lock_guard lock(mutex_);
+    hosts_ = std::move(hosts);
     std::erase_if(groups_, [](const auto& held) { return held.expired(); });
     groups_.push_back(group);
     failure = failure_;

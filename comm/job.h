@@ -112,7 +112,10 @@ class Job {
   std::map<ProcessName, Consequence> causes_;        ///< of processes that fail; guarded by mutex_
   std::exception_ptr failure_;                       ///< guarded by mutex_
   std::vector<std::weak_ptr<Communicator>> groups_;  ///< guarded by mutex_
-  int64_t step_ = -1;                                ///< guarded by mutex_; -1: none was reported
+  /// Of the workers, as the last group has told; empty before the first one. Copies, because host_of() runs
+  /// on the threads of groups, which must not become the owners of their group. Guarded by mutex_.
+  std::vector<std::string> hosts_;
+  int64_t step_ = -1;  ///< guarded by mutex_; -1: none was reported
 };
 
 }  // namespace mx::comm

@@ -125,6 +125,7 @@ DistServerStore::DistServerStore(std::string type, const KVStoreOptions& options
   body.piece_bytes = piece_bytes(options);
   run_control({.name = "open", .kind = kv::Kind::open, .body = kv::Bytes::of(encode(body))});
   core_->open = true;
+  core_->servers->store_opened();
 }
 
 DistServerStore::~DistServerStore() = default;

@@ -109,11 +109,17 @@ void DistServerStore::Key::after_report(std::function<void()> work) {
 
 DistServerStore::Core::~Core() {
   if (!open) return;
+  // Nobody is left to be told of an error.
+  const Done all = kv::after_all(control_sequence.size(),
+                                 [group = std::weak_ptr(servers)](const std::exception_ptr& error) {
+                                   const auto told = group.lock();
+                                   if (told != nullptr && error == nullptr) told->store_closed();
+                                 });
   for (size_t s = 0; s < control_sequence.size(); ++s) {
     kv::Call call;
     call.header = {.kind = kv::Kind::close, .store = store, .sequence = ++control_sequence[s]};
     call.what = "end of a store";
-    call.done = [](const kv::Bytes&, const std::exception_ptr&) {};  // nobody is left to be told
+    call.done = [all](const kv::Bytes&, std::exception_ptr error) { all(std::move(error)); };
     servers->start(static_cast<int>(s), std::move(call));
   }
 }

@@ -165,13 +165,15 @@ void Supervisor::step() {
     if (node.gone_at.has_value() && !node.gone) next = earlier(next, *node.gone_at);
   }
   if (cause_.decide_at().has_value()) next = earlier(next, *cause_.decide_at());
-  poll(watched.data(), watched.size(), static_cast<int>(std::min<int64_t>(next.left_ms(), 1000)));
+  const int64_t wait_ms = std::min<int64_t>(next.left_ms(), 1000);
+  poll(watched.data(), watched.size(), static_cast<int>(wait_ms));
   if (watched[2].revents != 0) status_socket_.answer([this] { return status(); });
   take_signals();
   check_carriers();
   check_readers();
   for (Node& node : nodes_) take_messages(&node);
   check_cause();
+  excuse_silence(wait_ms);
   check_times();
   if (!started_ && interrupted_ == 0 && !failure_.has_value() &&
       std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.ready; })) {

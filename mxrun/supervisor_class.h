@@ -65,7 +65,15 @@ class Supervisor {
   void check_cause();
   void publish(const Failure& failure);
   void note_also(Role role, int rank, int code);
+  /// When an agent from which a message has just come is silent for too long.
+  comm::Deadline next_silence() const {
+    return comm::Deadline::after_ms(job_.options.dead_after_ms + ping_interval_ms());
+  }
   bool lone_process() const { return processes_.size() == 1; }
+  /// Called once in each step, which waited at most `waited_ms`. If the step took much longer, this process
+  /// did not run, as when all processes of the job are stopped for a while. Then the agents may have been
+  /// stopped, too, so they get as much more time to answer.
+  void excuse_silence(int64_t waited_ms);
   void check_times();
   void lose_node(Node* node, const std::string& reason);
   void fail(Failure failure);
@@ -104,6 +112,7 @@ class Supervisor {
   std::optional<Failure> failure_;
   std::optional<comm::Deadline> stop_at_, give_up_at_;
   comm::Deadline ping_at_ = comm::Deadline::after_ms(0);
+  comm::Deadline::Clock::time_point last_step_ = comm::Deadline::Clock::now();
   int signal_fd_ = -1;
   bool sweep_ = true;  ///< false if this process had children before
   bool started_ = false, servers_told_ = false, timed_out_ = false;

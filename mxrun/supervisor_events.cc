@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -31,6 +32,8 @@ constexpr int64_t kSurvivorsMs = 1000;
 constexpr int64_t kKilledMs = 2000;
 // After a carrier has ended: the last messages of its agents may still be on their way.
 constexpr int64_t kLastMessagesMs = 300;
+// A step that takes so much longer than planned means that this process did not run.
+constexpr int64_t kStepLateMs = 200;
 
 }  // namespace
 
@@ -119,7 +122,7 @@ void Supervisor::take_messages(Node* node) {
   if (node->channel == nullptr || node->gone) return;
   try {
     for (std::string text; node->channel->receive(&text);) {
-      node->silent_at = Deadline::after_ms(job_.options.dead_after_ms + ping_interval_ms());
+      node->silent_at = next_silence();
       handle(node, message_from_agent(text));
     }
   } catch (const ProtocolError& error) {
@@ -279,6 +282,15 @@ void Supervisor::check_cause() {
   for (const Failure& also : verdict->also) note_also(also.role, also.rank, also.code);
   ended_well_ = verdict->ended_well;
   fail(std::move(failure));
+}
+
+void Supervisor::excuse_silence(int64_t waited_ms) {
+  const auto now = Deadline::Clock::now();
+  const auto late = now - std::exchange(last_step_, now) - std::chrono::milliseconds(waited_ms);
+  if (late <= std::chrono::milliseconds(kStepLateMs)) return;
+  for (Node& node : nodes_) {
+    if (node.ready) node.silent_at = earlier(Deadline(node.silent_at.at() + late), next_silence());
+  }
 }
 
 void Supervisor::check_times() {

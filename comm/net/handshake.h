@@ -97,6 +97,9 @@ class Handshake {
   Actions closed();
 
   bool done() const { return state_ == State::done; }
+  /// Returns whether this side is a connector that has made its proof and waits for the acceptor's last
+  /// message. The acceptor may use the connection already.
+  bool awaits_accept() const { return state_ == State::accept; }
   /// Precondition: done().
   const RemoteIdentity& remote() const { return remote_; }
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/in_steps.h"
 #include "comm/net/bytes.h"
 #include "comm/net/resolve.h"
 #include "engine/base/check.h"
@@ -221,7 +222,8 @@ void send_all(Stream& stream, std::span<const std::byte> bytes, Deadline deadlin
   }
 }
 
-void receive_exactly(Stream& stream, std::span<std::byte> bytes, Deadline deadline) {
+/// Takes what has come from the front of `bytes`, also if it throws.
+static void receive_rest(Stream& stream, std::span<std::byte>& bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const ssize_t n = stream.receive(bytes.data(), bytes.size());
     if (n > 0) {
@@ -239,8 +241,13 @@ void receive_exactly(Stream& stream, std::span<std::byte> bytes, Deadline deadli
   }
 }
 
+void receive_exactly(Stream& stream, std::span<std::byte> bytes, Deadline deadline) {
+  receive_rest(stream, bytes, deadline);
+}
+
 RemoteIdentity handshake_on(Stream& stream, Handshake::Side side, const Identity& self, Deadline deadline,
-                            const std::string& peer, std::optional<int32_t> expected_rank) {
+                            const std::string& peer, std::optional<int32_t> expected_rank,
+                            const std::function<void()>& check) {
   const Deadline until = earlier(deadline, Deadline::after_ms(kHandshakeTimeoutMs));
   Handshake handshake(side, self, random_nonce(), expected_rank);
   std::array<std::byte, Handshake::kMessageBytes> buffer;
@@ -260,7 +267,11 @@ RemoteIdentity handshake_on(Stream& stream, Handshake::Side side, const Identity
       // Part by part, because garbage and other versions are recognised by their first bytes.
       const size_t wanted = std::min<size_t>(handshake.wanted(), buffer.size());
       const size_t part = wanted == Handshake::kMessageBytes ? 8 : wanted;
-      receive_exactly(stream, std::span(buffer).first(part), until);
+      std::span<std::byte> rest = std::span(buffer).first(part);
+      if (handshake.awaits_accept())
+        in_steps(check, deadline, [&](Deadline moment) { receive_rest(stream, rest, moment); });
+      else
+        receive_rest(stream, rest, until);
       actions = handshake.receive(std::span(buffer).first(part), stream.binding());
     }
   } catch (const Error&) {

@@ -59,8 +59,13 @@ void receive_exactly(Stream& stream, std::span<std::byte> bytes, Deadline deadli
 /// Encrypts the connection if `self` has a TlsContext, and runs the handshake, within the deadline and
 /// kHandshakeTimeoutMs. `peer` names the other side in messages. Throws its failure, AuthenticationError if
 /// TLS fails, PeerLost if the connection ends, or Timeout.
+///
+/// A connector that has sent its proof has the whole deadline: the acceptor may use the connection already,
+/// and would take its end for the loss of this process. In that time it calls `check` now and then; what that
+/// throws ends the wait.
 RemoteIdentity handshake_on(Stream& stream, Handshake::Side side, const Identity& self, Deadline deadline,
-                            const std::string& peer, std::optional<int32_t> expected_rank = std::nullopt);
+                            const std::string& peer, std::optional<int32_t> expected_rank = std::nullopt,
+                            const std::function<void()>& check = {});
 
 /// Sets TCP_NODELAY, keep-alive, non-blocking and close-on-exec.
 void prepare_socket(int fd);

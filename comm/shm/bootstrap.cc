@@ -31,8 +31,9 @@
 namespace mx::comm::shm {
 namespace {
 
-constexpr size_t kTokenBytes = 64;     // of random_secret()
-constexpr size_t kMostStrangers = 64;  // connections that have not shown the token
+constexpr size_t kTokenBytes = 64;  // of random_secret()
+constexpr size_t kMostStrangers =
+    64;  // connections that have not shown the token, beyond the number of ranks
 constexpr size_t kLongestReason = 1000;
 constexpr size_t kMostFiles = 250;   // in one message; the kernel takes 253
 constexpr int64_t kPollMs = 50;      // how often rank 0 looks whether another rank has given up
@@ -42,6 +43,13 @@ std::string rejection_key(const std::string& key) { return key + "/shm-rejected/
 // Where rank 0 says whom it has waited for in vain: numbers of ranks, or "failed " and its own error.
 std::string missing_key(const std::string& key) { return key + "/shm-missing"; }
 constexpr std::string_view kFailed = "failed ";
+
+// Messages of one byte between rank 0 and a rank that has its files.
+constexpr char kMapped = 'm';   // to rank 0: it uses them
+constexpr char kWho = 'w';      // to rank 0: its time has passed, who is missing?
+constexpr char kRelease = 'y';  // from rank 0: all ranks use them
+// The answer to kWho: this byte, and numbers of ranks.
+constexpr char kMissing = 'n';
 
 struct Hello {
   char token[kTokenBytes];
@@ -105,10 +113,17 @@ void send_files(int socket, const SharedFiles& files) {
                 text);
 }
 
+// "1 5 7"
+std::vector<int> read_ranks(const std::string& said) {
+  std::vector<int> ranks;
+  std::istringstream text(said);
+  for (int rank = 0; text >> rank;) ranks.push_back(rank);
+  return ranks;
+}
+
 // Rank 0 has closed the connection. Throws what it said about that, or what the job knows of it. Returns if
 // there is nothing.
 void look_for_cause(const Joining& joining) {
-  std::vector<int> missing;
   std::string said;
   try {
     said = in_steps(joining.check, Deadline::after_ms(kExplainMs), [&](Deadline moment) {
@@ -119,8 +134,7 @@ void look_for_cause(const Joining& joining) {
   if (joining.check) joining.check();
   MX_CHECK(!said.starts_with(kFailed), CommunicationError, "[shm] no shared memory on ", name_of(0, joining),
            ": ", said.substr(std::min(kFailed.size(), said.size())));
-  std::istringstream text(said);
-  for (int rank = 0; text >> rank;) missing.push_back(rank);
+  const std::vector<int> missing = read_ranks(said);
   if (!missing.empty()) fail_without(missing, joining);
 }
 
@@ -244,7 +258,7 @@ class FileServer {
 
   // Ranks send their token at once, so the oldest stranger is the least likely to be one.
   void add(Fd connection) {
-    if (strangers_.size() >= kMostStrangers) strangers_.erase(strangers_.begin());
+    if (strangers_.size() >= kMostStrangers + ranks_.size()) strangers_.erase(strangers_.begin());
     strangers_.push_back(std::move(connection));
   }
   bool complete() const {
@@ -254,7 +268,7 @@ class FileServer {
   std::vector<pollfd> waits() const {
     std::vector<pollfd> list;
     for (const Fd& stranger : strangers_) list.push_back({stranger.get(), POLLIN, 0});
-    for (const Rank& rank : ranks_) list.push_back({rank.confirmed ? -1 : rank.connection.get(), POLLIN, 0});
+    for (const Rank& rank : ranks_) list.push_back({rank.connection.get(), POLLIN, 0});
     return list;
   }
 
@@ -264,9 +278,13 @@ class FileServer {
     for (size_t r = 0; r < ranks_.size(); ++r) {
       if (list[strangers + r].revents == 0) continue;
       char byte = 0;
-      if (recv(ranks_[r].connection.get(), &byte, 1, MSG_DONTWAIT) == 1) ranks_[r].confirmed = true;
-      // A closed connection: the rank has ended, or will say in the rendezvous why it gave up.
-      if (!ranks_[r].confirmed) ranks_[r].connection = Fd();
+      if (recv(ranks_[r].connection.get(), &byte, 1, MSG_DONTWAIT) != 1)
+        // A closed connection: the rank has ended, or will say in the rendezvous why it gave up.
+        ranks_[r].connection = Fd();
+      else if (byte == kMapped)
+        ranks_[r].confirmed = true;
+      else
+        tell_missing(ranks_[r].connection);
     }
     for (size_t i = strangers; i-- > 0;)
       if (list[i].revents != 0) greet(i);
@@ -274,7 +292,7 @@ class FileServer {
 
   void release_all() {
     for (const Rank& rank : ranks_)
-      if (rank.connection) ::send(rank.connection.get(), "y", 1, MSG_NOSIGNAL);
+      if (rank.connection) ::send(rank.connection.get(), &kRelease, 1, MSG_NOSIGNAL);
   }
 
   std::vector<int> missing() const {
@@ -283,12 +301,22 @@ class FileServer {
       if (!ranks_[r].confirmed) found.push_back(static_cast<int>(r));
     return found;
   }
+  std::string missing_text() const {
+    std::string text;
+    for (const int rank : missing()) text += std::to_string(rank) + ' ';
+    return text;
+  }
 
  private:
   struct Rank {
     Fd connection;
     bool confirmed = false;
   };
+
+  void tell_missing(const Fd& connection) const {
+    const std::string text = kMissing + missing_text();
+    ::send(connection.get(), text.data(), std::min(text.size(), kLongestReason), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
 
   void greet(size_t index) {
     Fd connection = std::move(strangers_[index]);
@@ -370,11 +398,8 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
              "[shm] expected shared memory on all ranks, but it failed on ", rejection);
     if (joining.check) joining.check();
     if (joining.deadline.passed()) {
-      const std::vector<int> missing = server.missing();
-      std::string text;
-      for (const int rank : missing) text += std::to_string(rank) + ' ';
-      joining.rendezvous.put(missing_key(joining.key), text);
-      fail_without(missing, joining);
+      joining.rendezvous.put(missing_key(joining.key), server.missing_text());
+      fail_without(server.missing(), joining);
     }
     std::vector<pollfd> waits = server.waits();
     waits.push_back({listener.get(), POLLIN, 0});
@@ -392,8 +417,27 @@ void pass_files(const SharedFiles& files, int size, const Joining& joining) {
   server.release_all();
 }
 
+// The time of this rank has passed, but perhaps not that of rank 0, which may have come later. Returns
+// whether all ranks have joined in this very moment. Throws Timeout if rank 0 names the missing ones.
+static bool ask_for_missing(const Fd& connection, const Joining& joining) {
+  const Deadline end = Deadline::after_ms(kExplainMs);
+  if (::send(connection.get(), &kWho, 1, MSG_NOSIGNAL) != 1) return false;
+  std::array<char, kLongestReason> answer;
+  while (!end.passed()) {
+    pollfd wait{connection.get(), POLLIN, 0};
+    if (poll(&wait, 1, wait_ms(end)) <= 0) continue;
+    const ssize_t bytes = recv(connection.get(), answer.data(), answer.size(), 0);
+    if (bytes <= 0) return false;
+    if (answer[0] == kRelease) return true;
+    const std::vector<int> missing =
+        read_ranks(std::string(answer.data() + 1, static_cast<size_t>(bytes - 1)));
+    if (!missing.empty()) fail_without(missing, joining);
+  }
+  return false;
+}
+
 void confirm_files(const Fd& connection, const Joining& joining) {
-  bool ok = ::send(connection.get(), "m", 1, MSG_NOSIGNAL) == 1;
+  bool ok = ::send(connection.get(), &kMapped, 1, MSG_NOSIGNAL) == 1;
   while (ok) {
     pollfd wait{connection.get(), POLLIN, 0};
     if (poll(&wait, 1, wait_ms(joining.deadline)) > 0) {
@@ -402,8 +446,9 @@ void confirm_files(const Fd& connection, const Joining& joining) {
       if (ok) return;
     }
     if (joining.check) joining.check();
-    // The time of rank 0 began earlier, so it is about to say who is missing.
-    if (joining.deadline.passed()) break;
+    if (!joining.deadline.passed()) continue;
+    if (ask_for_missing(connection, joining)) return;
+    break;
   }
   look_for_cause(joining);
   MX_CHECK(!joining.deadline.passed(), Timeout,

@@ -67,7 +67,7 @@ struct TakenFiles {
 /// cannot be reached, Timeout, and AuthenticationError.
 TakenFiles take_files(int rank, const Joining& joining);
 /// The other ranks: says that this one has mapped the files, and waits for all others. If they do not come,
-/// throws what rank 0 has found out.
+/// throws what rank 0 has found out. If the deadline of rank 0 is later, asks it who is missing.
 void confirm_files(const Fd& connection, const Joining& joining);
 /// The other ranks: says that this one cannot use the files.
 void reject_files(int rank, const std::string& reason, const Joining& joining);

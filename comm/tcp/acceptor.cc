@@ -126,7 +126,7 @@ void TcpAcceptor::serve(Guest& guest) {
   }
 }
 
-// A rank whose handshake took too long has closed the connection and makes another one. If it sent something
+// A rank that has closed the connection without a word has ended, or makes another one. If it sent something
 // before it closed, it had finished the handshake, and what it sent still counts.
 bool TcpAcceptor::complete() {
   const size_t expected = static_cast<size_t>(last_ - first_ + 1);

@@ -46,7 +46,7 @@ Stream connect_to_rank(const TcpGroup& group, const Identity& self, int rank, co
   for (;;) {
     Stream stream = connect_to(to.at, deadline, group.check);
     try {
-      handshake_on(stream, Handshake::Side::connector, self, deadline, name, rank);
+      handshake_on(stream, Handshake::Side::connector, self, deadline, name, rank, group.check);
       return stream;
     } catch (const PeerLost& error) {
       // The rank may have had too many strangers at once. If it is really gone, the deadline ends this loop,

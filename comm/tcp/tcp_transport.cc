@@ -225,11 +225,13 @@ ssize_t TcpTransport::try_send(Peer& peer) noexcept {
 }
 
 bool TcpTransport::send_some(int rank, Peer& peer) {
-  // What a rank wrote before it ended still counts, so its ring is emptied first.
-  if (peer.ended && !peer.receives.empty()) return false;
+  // What a rank wrote before it ended still counts, so its ring or socket is emptied first.
+  if ((peer.ended || !peer.broken.empty()) && !peer.receives.empty()) return false;
   const ssize_t sent = try_send(peer);
-  if (sent < 0) lose(rank, peer.stream.text_of(errno));
-  return sent > 0;
+  if (sent >= 0) return sent > 0;
+  if (peer.broken.empty()) peer.broken = peer.stream.text_of(errno);
+  if (peer.member >= 0 || peer.receives.empty()) lose(rank, peer.broken);
+  return false;
 }
 
 bool TcpTransport::read_ring(int rank, Peer& peer) {
@@ -254,6 +256,7 @@ bool TcpTransport::receive_some(int rank, Peer& peer) {
   const auto count = static_cast<size_t>(
       peer.receives.gather(parts, kGatheredMessages, options_.most_bytes_per_call, total));
   const ssize_t received = peer.stream.receive(parts, count);
+  if (received <= 0 && !peer.broken.empty()) lose(rank, peer.broken);
   if (received == 0) lose(rank, "it closed the connection");
   if (received < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;

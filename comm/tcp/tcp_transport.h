@@ -95,6 +95,7 @@ class TcpTransport final : public Transport {
     uint64_t awaited = 0;  ///< receives that await_receive() or finish() has returned for
     int member = -1;       ///< number within rings_; -1: the socket carries the messages
     bool ended = false;    ///< of a member: its connection is closed, so its ring gets no more bytes
+    std::string broken;    ///< why its socket takes no more bytes; it may still have some to be received
   };
 
   Peer& other(int peer, const char* call);

@@ -162,14 +162,8 @@ void Machine::repeat(const Line& line, const Header& header, Outbox& out) {
   send(header, Kind::answer, 0, std::move(body), out);
 }
 
-std::string Machine::missing_workers(const std::vector<Line>& lines, const char* what) const {
-  std::string text;
-  for (size_t w = 0; w < lines.size(); ++w)
-    if (lines[w].requests.empty()) text += (text.empty() ? "" : ", ") + name(static_cast<uint32_t>(w));
-  return text.empty() ? text : what + text;
-}
-
-/// Answers with the workers for which the requests of a key wait.
+/// Answers with the workers for which a request for a key waits. Nobody is named if it has been completed:
+/// the worker has its answer already. The worker itself is never named; its request may still be on its way.
 void Machine::report_missing(const Header& header, ConnectionId connection, Outbox& out) {
   const std::vector<Line>* lines = nullptr;
   if (header.number == 0) {
@@ -180,13 +174,15 @@ void Machine::report_missing(const Header& header, ConnectionId connection, Outb
   Header answer = header;
   answer.kind = Kind::answer;
   answer.number = 0;
-  Bytes body;
-  if (lines != nullptr) {
-    body = Bytes::of(missing_workers(*lines, "these did not come: "));
-    const auto first =
-        std::find_if(lines->begin(), lines->end(), [](const Line& line) { return line.requests.empty(); });
-    if (first != lines->end()) answer.number = static_cast<uint64_t>(first - lines->begin()) + 1;
+  std::string text;
+  if (lines != nullptr && (*lines)[header.worker].completed < header.sequence) {
+    for (uint32_t w = 0; w < lines->size(); ++w) {
+      if (w == header.worker || !(*lines)[w].requests.empty()) continue;
+      if (text.empty()) answer.number = uint64_t{w} + 1;
+      text += (text.empty() ? "these did not come: " : ", ") + name(w);
+    }
   }
+  Bytes body = text.empty() ? Bytes() : Bytes::of(text);
   answer.bytes = body.size;
   out.push_back({connection, {answer, std::move(body)}});
 }

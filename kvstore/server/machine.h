@@ -141,7 +141,6 @@ class Machine {
   void accept(Line& line, Message message, Outbox& out);
   void repeat(const Line& line, const Header& header, Outbox& out);
   void report_missing(const Header& header, ConnectionId connection, Outbox& out);
-  std::string missing_workers(const std::vector<Line>& lines, const char* what) const;
   std::string name(uint32_t worker) const;
   bool has_left(size_t worker) const { return left_.contains(static_cast<uint32_t>(worker)); }
   Cause absence(const std::vector<Line>& lines, const std::string& what) const;

@@ -45,6 +45,7 @@ struct Server::State {
   struct Connection {
     std::unique_ptr<Link> link;
     int32_t worker = 0;
+    bool heard = false;  // a message has come
     bool farewell = false;
     std::string peer;  // the address of the worker
   };
@@ -297,11 +298,13 @@ bool Server::State::serve(ConnectionId id, Connection& connection, short events)
       depart(connection.worker);
       return false;
     }
+    if (!connection.heard) return false;  // the worker has given it up and makes another, or is lost
     MX_CHECK(connection.farewell, PeerLost, "[kvstore] expected a farewell, got the end of the connection");
   } catch (...) {
     if (connection.farewell) return false;  // a worker that has said farewell need not wait for anything
     const std::exception_ptr error = std::current_exception();
     if (code_of(error) == ErrorCode::protocol) refuse(connection, error);
+    if (code_of(error) == ErrorCode::peer_lost && !connection.heard) return false;  // as above
     const std::string text =
         mx::detail::concat("[kvstore] expected ", name_of(static_cast<uint32_t>(connection.worker)), " at ",
                            connection.peer, " to live, got a broken connection: ", text_of(error));
@@ -325,6 +328,7 @@ void Server::State::refuse(Connection& connection, const std::exception_ptr& err
 
 void Server::State::take(ConnectionId id, Connection& connection, Message message) {
   Outbox out;
+  connection.heard = true;
   if (message.header.kind == Kind::hello) {
     hosts[connection.worker] = message.body.text();
     return;

@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <tuple>
@@ -36,6 +37,9 @@ using CallKey = std::tuple<uint16_t, uint32_t, uint64_t>;  // store, key, sequen
 
 CallKey key_of(const Header& header) { return {header.store, header.key, header.sequence}; }
 
+/// Entries of the rendezvous that end with the number of a worker: it has closed all its stores.
+std::string closed_prefix(int64_t epoch) { return comm::epoch_key(epoch, "stores_closed/worker"); }
+
 }  // namespace
 
 struct ServerGroup::State {
@@ -54,6 +58,7 @@ struct ServerGroup::State {
   struct Expired {
     std::string text;
     int server;
+    CallKey call;
     comm::Deadline deadline;
   };
   /// A worker is lost. What the servers still answer says more than the loss does, so the group waits for it.
@@ -67,6 +72,7 @@ struct ServerGroup::State {
   void poll_once();
   void take_fresh();
   void expire();
+  void drop_expired_if_answered();
   Bytes accept(Peer& peer, const Header& header);
   void take(int server, Message message);
   void end_all(const std::exception_ptr& reason);
@@ -81,6 +87,10 @@ struct ServerGroup::State {
   std::optional<Loss> current_loss() {
     std::lock_guard lock(mutex);
     return loss;
+  }
+  bool has_closed_all(int32_t worker) {
+    std::lock_guard lock(mutex);
+    return closed.contains(std::to_string(worker));
   }
   void note_cause(const char* role, int rank, bool late = false);
   comm::Stream connect_to_server(int server, comm::Deadline deadline);
@@ -99,14 +109,16 @@ struct ServerGroup::State {
   WakeUp wake;
   std::optional<Expired> expired;
   std::atomic<uint16_t> stores{0};
-  uint64_t watch = 0;
+  std::atomic<int> open_stores{0};
+  uint64_t watch = 0, closed_watch = 0;
 
   std::mutex mutex;
-  bool ending = false;         // guarded by mutex
-  std::exception_ptr failure;  // guarded by mutex
-  std::optional<Loss> loss;    // the first one; guarded by mutex
-  bool dead = false;           // all links are closed; thread of the group only
-  bool noted = false;          // note_cause() was called; thread of the group only
+  bool ending = false;           // guarded by mutex
+  std::exception_ptr failure;    // guarded by mutex
+  std::optional<Loss> loss;      // the first one; guarded by mutex
+  std::set<std::string> closed;  // numbers of workers that have closed all their stores; guarded by mutex
+  bool dead = false;             // all links are closed; thread of the group only
+  bool noted = false;            // note_cause() was called; thread of the group only
   const pid_t process = ::getpid();
   std::once_flag left;
   std::thread thread;
@@ -124,8 +136,14 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_shared<S
     state->run();
   });
   if (state_->options.rendezvous == nullptr) return;
+  const int64_t epoch = state_->options.identity.epoch;
+  const auto close = [this, prefix = closed_prefix(epoch)](std::string_view key, std::string_view) {
+    std::lock_guard lock(state_->mutex);
+    state_->closed.emplace(key.substr(prefix.size()));
+  };
   const auto learn = [this](std::string_view key, std::string_view value) {
     const comm::LostProcess lost = comm::parse_lost(key, value);
+    if (lost.role == "worker" && state_->has_closed_all(lost.rank)) return;
     auto error = std::make_exception_ptr(PeerLost(mx::detail::concat(
         "[kvstore] expected all processes of the job to live, got a loss: ", to_string(lost),
         state_->options.cause_of_loss ? state_->options.cause_of_loss(lost) : "")));
@@ -136,8 +154,9 @@ ServerGroup::ServerGroup(ServerGroupOptions options) : state_(std::make_shared<S
     }
   };
   try {
-    state_->watch =
-        state_->options.rendezvous->watch(comm::lost_prefix(state_->options.identity.epoch), learn);
+    // First this one, so that what a worker said before its end is known when its end is told.
+    state_->closed_watch = state_->options.rendezvous->watch(closed_prefix(epoch), close);
+    state_->watch = state_->options.rendezvous->watch(comm::lost_prefix(epoch), learn);
   } catch (...) {
     leave();  // ends the thread
     throw;
@@ -150,7 +169,10 @@ void ServerGroup::leave() noexcept {
   // A forked child has no thread to join. There, the closure of the thread keeps the state for ever.
   if (state_->process != ::getpid()) return;
   std::call_once(state_->left, [this] {
-    if (state_->options.rendezvous != nullptr) state_->options.rendezvous->unwatch(state_->watch);
+    if (state_->options.rendezvous != nullptr) {
+      state_->options.rendezvous->unwatch(state_->watch);
+      state_->options.rendezvous->unwatch(state_->closed_watch);
+    }
     {
       std::lock_guard lock(state_->mutex);
       state_->ending = true;
@@ -169,6 +191,17 @@ void ServerGroup::leave() noexcept {
 int ServerGroup::servers() const { return static_cast<int>(state_->peers.size()); }
 const ServerGroupOptions& ServerGroup::options() const { return state_->options; }
 uint16_t ServerGroup::new_store() { return state_->stores.fetch_add(1); }
+void ServerGroup::store_opened() { state_->open_stores.fetch_add(1); }
+
+void ServerGroup::store_closed() {
+  if (state_->open_stores.fetch_sub(1) > 1 || state_->options.rendezvous == nullptr) return;
+  const comm::Identity& self = state_->options.identity;
+  try {
+    state_->options.rendezvous->put(closed_prefix(self.epoch) + std::to_string(self.rank), "closed");
+  } catch (const Error&) {  // without a rendezvous nobody learns of the end either
+  }
+}
+
 std::exception_ptr ServerGroup::failure() const { return state_->current_failure(); }
 
 void ServerGroup::start(int server, Call call) {
@@ -204,7 +237,7 @@ comm::Stream ServerGroup::State::connect_to_server(int server, comm::Deadline de
     try {
       comm::Stream stream = comm::connect_to(at, deadline, options.check);
       comm::handshake_on(stream, comm::Handshake::Side::connector, options.identity, deadline,
-                         name_of(server));
+                         name_of(server), std::nullopt, options.check);
       return stream;
     } catch (const PeerLost&) {
       // The server may have had too many strangers at once, or it ends because a process is lost.
@@ -238,6 +271,11 @@ void ServerGroup::State::connect(comm::Deadline deadline) {
                     .incarnation = options.incarnation};
     hello.body = Bytes::of(comm::host_name());
     peer.link->send(std::move(hello), Link::kFirst);
+    // At once, although other servers may be waited for: a server counts a worker from its first message.
+    try {
+      peer.link->write();
+    } catch (const Error&) {  // the thread of the group finds that out and says more
+    }
   }
 }
 
@@ -366,8 +404,15 @@ void ServerGroup::State::take_fresh() {
     }
 }
 
+/// The answer was on its way when the deadline passed.
+void ServerGroup::State::drop_expired_if_answered() {
+  if (expired && !peers[static_cast<size_t>(expired->server)].pending.contains(expired->call))
+    expired.reset();
+}
+
 /// If a deadline has passed, asks the server for the workers that are missing, and then fails.
 void ServerGroup::State::expire() {
+  drop_expired_if_answered();
   if (expired) {
     if (!expired->deadline.passed()) return;
     note_cause("server", expired->server, true);
@@ -381,13 +426,14 @@ void ServerGroup::State::expire() {
       expired =
           Expired{mx::detail::concat("[kvstore] expected the ", call.what, " to end within ", timeout_ms,
                                      " ms, got no answer of ", name_of(static_cast<int>(s))),
-                  static_cast<int>(s), comm::Deadline::after_ms(kMissingMs)};
+                  static_cast<int>(s), key, comm::Deadline::after_ms(kMissingMs)};
       Message message;
       message.header = {.kind = Kind::missing,
                         .store = call.header.store,
                         .worker = static_cast<uint32_t>(options.identity.rank),
                         .key = kMissingKey,
                         .incarnation = options.incarnation,
+                        .sequence = call.header.sequence,
                         .number = call.header.key};
       peers[s].link->send(std::move(message), Link::kFirst);
       return;
@@ -413,7 +459,11 @@ Bytes ServerGroup::State::accept(Peer& peer, const Header& header) {
 void ServerGroup::State::take(int server, Message message) {
   Peer& peer = peers[static_cast<size_t>(server)];
   const Header& header = message.header;
-  if (header.key == kMissingKey && expired) {
+  if (header.key == kMissingKey) {
+    drop_expired_if_answered();
+    if (!expired || expired->server != server ||
+        header.sequence != std::get<2>(expired->call))  // of a call that has been answered since
+      return;
     if (!message.body.empty()) expired->text += "; " + std::string(message.body.text());
     if (header.number > 0) note_cause("worker", static_cast<int>(header.number - 1), true);
     throw Timeout(expired->text);

@@ -12,7 +12,8 @@
 // Failures. A connection that breaks, a loss that the rendezvous reports, or a request that passes its
 // deadline fails all requests, present and later, with the same error: PeerLost or Timeout, which names the
 // server, its host and what was asked for. After the loss of a worker, requests on their way get what the
-// servers answer within half a second; the others get the loss. A refusal fails its request only. Before a
+// servers answer within half a second; the others get the loss. The end of a worker that has closed all its
+// stores is no loss: the servers refuse what still waits for it. A refusal fails its request only. Before a
 // call gets an error that another process has caused, the group tells the rendezvous which one
 // (comm::report_consequence()).
 //
@@ -75,6 +76,10 @@ class ServerGroup {
   const ServerGroupOptions& options() const;
   /// Returns the number of a new store. All workers must create their stores in the same order.
   uint16_t new_store();
+  /// All servers know that this worker uses one more store, or one less. After the last one, the group tells
+  /// the rendezvous, so that the end of this process is no loss for the stores of other workers.
+  void store_opened();
+  void store_closed();
   void start(int server, Call call);
   /// Fails all requests, present and later. The first reason counts.
   void fail(std::exception_ptr reason);

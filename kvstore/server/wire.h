@@ -61,7 +61,7 @@ enum class Kind : uint8_t {
   get_state,      ///< answer's body: state of the optimiser for a key
   set_state,      ///< body: state of the optimiser for a key; from worker 0 only
   set_value,      ///< replaces a key's value; from worker 0 only; body: elements
-  missing,        ///< asks who has not yet sent `number` for the key; answer's body: text
+  missing,        ///< asks for whom request `sequence` for key `number` waits; answer's body: text
   failed,         ///< instead of a push: the worker's value has failed; flags: ErrorCode; body: text
   close,          ///< the worker leaves the store
   hello,          ///< first message of a connection; body: name of the worker's host; no answer

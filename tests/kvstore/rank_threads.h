@@ -16,8 +16,9 @@
 namespace mx::test {
 
 /// Calls body(store) on one thread for each member of a group. The body may throw; the texts of errors that
-/// it does not catch are returned, by rank.
-inline std::vector<std::string> on_group(const std::vector<std::shared_ptr<comm::Communicator>>& group,
+/// it does not catch are returned, by rank. A rank leaves the group when its body has ended, unless the caller
+/// keeps its member.
+inline std::vector<std::string> on_group(std::vector<std::shared_ptr<comm::Communicator>> group,
                                          const std::function<void(KVStore& store)>& body,
                                          const KVStoreOptions& options = {}) {
   std::vector<std::string> errors(group.size());
@@ -37,6 +38,7 @@ inline std::vector<std::string> on_group(const std::vector<std::shared_ptr<comm:
       } catch (const std::exception&) {
         // reported by what the body waited for
       }
+      group[r].reset();
     });
   for (std::thread& thread : threads) thread.join();
   return errors;

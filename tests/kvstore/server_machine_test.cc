@@ -448,11 +448,25 @@ TEST(ServerMachine, MissingWorkersAreListed) {
   Bench bench(4, true);
   bench.declare(1, 1, false);
   bench.ask(2, Kind::push, 1, bytes_of({1}));
-  bench.send(2, {{.kind = Kind::missing, .worker = 2, .key = 77, .incarnation = 102, .number = 1}, {}});
-  EXPECT_EQ(bench.answer(2, 77).body.text(), "these did not come: worker 0, worker 1, worker 3");
+  const auto missing = [&](uint64_t sequence, uint64_t key) {
+    bench.send(2, {{.kind = Kind::missing,
+                    .worker = 2,
+                    .key = 77,
+                    .incarnation = 102,
+                    .sequence = sequence,
+                    .number = key},
+                   {}});
+    return bench.answer(2, 77);
+  };
+  const uint64_t push = 2;  // the declaration was the first request for the key
+  EXPECT_EQ(missing(push, 1).body.text(), "these did not come: worker 0, worker 1, worker 3");
+  EXPECT_EQ(missing(push, 1).header.number, 1u);
   bench.ask(3, Kind::barrier, 0);
-  bench.send(2, {{.kind = Kind::missing, .worker = 2, .key = 77, .incarnation = 102, .number = 0}, {}});
-  EXPECT_EQ(bench.answer(2, 77).body.text(), "these did not come: worker 0, worker 1, worker 2");
+  const uint64_t barrier = 2;  // that of worker 2, after its opening, is still on its way
+  EXPECT_EQ(missing(barrier, 0).body.text(), "these did not come: worker 0, worker 1");
+  for (const uint32_t worker : {0u, 1u, 3u}) bench.ask(worker, Kind::push, 1, bytes_of({1}));
+  EXPECT_TRUE(missing(push, 1).body.text().empty()) << "it is complete, and nobody has to come";
+  EXPECT_EQ(missing(push, 1).header.number, 0u);
 }
 
 TEST(ServerMachine, ALostWorkerFailsAllRequests) {

@@ -514,6 +514,20 @@ TEST(ServerStore, ALostServerFailsAllPendingAndLaterCalls) {
   EXPECT_THROW(store->barrier(0), PeerLost);
 }
 
+comm::Stream connect_to_server(const ServerCluster& cluster, comm::Identity self, comm::Deadline deadline) {
+  comm::Stream stream = comm::connect_to(comm::parse_endpoint(cluster.addresses()[0]), deadline);
+  self.purpose = kv::kServerPurpose;
+  comm::handshake_on(stream, comm::Handshake::Side::connector, self, deadline, "the server");
+  return stream;
+}
+
+// A worker that gives up a handshake closes the connection and makes another one.
+TEST(ServerStore, AConnectionThatEndsBeforeItsFirstMessageIsNoLoss) {
+  ServerCluster cluster(2, 1);
+  connect_to_server(cluster, ServerCluster::identity(1), comm::Deadline::after_ms(60000)).reset();
+  cluster.run_or_throw("dist_sync", [](KVStore& kv) { kv.init("w", zeros({4})); });
+}
+
 TEST(ServerStore, ALostWorkerIsNamedToTheOthers) {
   ServerCluster cluster(2, 1);
   const auto group = cluster.connect(0);
@@ -521,10 +535,7 @@ TEST(ServerStore, ALostWorkerIsNamedToTheOthers) {
   {
     // A worker that speaks the protocol and then ends without a farewell.
     const comm::Deadline deadline = comm::Deadline::after_ms(60000);
-    comm::Stream socket = comm::connect_to(comm::parse_endpoint(cluster.addresses()[0]), deadline);
-    comm::Identity self = ServerCluster::identity(1);
-    self.purpose = kv::kServerPurpose;
-    comm::handshake_on(socket, comm::Handshake::Side::connector, self, deadline, "the server");
+    comm::Stream socket = connect_to_server(cluster, ServerCluster::identity(1), deadline);
     const std::string body = encode(kv::OpenBody{.workers = 2, .piece_bytes = 4 << 20});
     std::byte header[kv::kHeaderBytes];
     encode(kv::Header{.kind = kv::Kind::open, .worker = 1, .sequence = 1, .bytes = body.size()}, header);
@@ -567,13 +578,9 @@ TEST(ServerStore, TheLossOfAWorkerThatFailedBecauseOfAServerNamesThatServer) {
 
 TEST(ServerStore, AStrangerIsRefused) {
   ServerCluster cluster(1, 1);
-  const comm::Deadline deadline = comm::Deadline::after_ms(60000);
-  comm::Stream socket = comm::connect_to(comm::parse_endpoint(cluster.addresses()[0]), deadline);
   comm::Identity self = ServerCluster::identity(0);
   self.secret = "a wrong secret";
-  self.purpose = kv::kServerPurpose;
-  EXPECT_THROW(comm::handshake_on(socket, comm::Handshake::Side::connector, self, deadline, "the server"),
-               AuthenticationError);
+  EXPECT_THROW(connect_to_server(cluster, self, comm::Deadline::after_ms(60000)), AuthenticationError);
   cluster.run_or_throw("dist_sync", [](KVStore& kv) { kv.init("w", zeros({4})); });  // and the server lives
 }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The first failure ends the job, is named, and decides the exit code; groups restart. Usage: ... MXRUN"""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -48,9 +49,10 @@ class Failures(jobs.JobTest):
 
     def test_survivors_have_time_to_report(self):
         self.write("rank", "#!/bin/sh\n"
-                   f'if [ "$MX_RANK" = 1 ]; then touch {self.path("died")}; exit 5; fi\n'
-                   f'while [ ! -e {self.path("died")} ]; do sleep 0.01; done\n'
-                   "sleep 0.1; echo rank 1 is lost >&2; exit 1\n")
+                   f'cd {self.folder}; if [ "$MX_RANK" = 1 ]; then echo $$ > died; exit 5; fi\n'
+                   'while [ ! -s died ]; do sleep 0.01; done; read pid < died\n'
+                   'while [ -d /proc/$pid ]; do sleep 0.01; done\n'  # until the agent has seen its end
+                   "echo rank 1 is lost >&2; exit 1\n")
         job = self.run_job("-n", "3", self.path("rank"))
         self.assertEqual(job.code, 5)
         self.assertIn("[0:0] rank 1 is lost\n", job.stderr)
@@ -99,6 +101,25 @@ class Failures(jobs.JobTest):
         self.assertEqual(job.code, 137)
         self.assertRegex(job.stderr, rf"first failure: node 0 \({HOST}\): its agent has not answered for 1000 ms")
         self.assert_nothing_left(job)
+
+    def test_a_job_that_stops_and_goes_on_as_a_whole(self):
+        # As when a container or a virtual machine is paused: no process was silent while mxrun ran.
+        os.mkfifo(self.path("go"))
+        go = os.open(self.path("go"), os.O_RDWR)
+        self.addCleanup(os.close, go)
+        job = self.start("-n", "2", "--heartbeat", "0.2", "--dead-after", "2", "sh", "-c", f'read line < {self.path("go")}')
+        jobs.wait_for(lambda: len(job.named("sh")) == 2, "the ranks")
+        pids = list(job.left())
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(4)  # longer than --dead-after
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # the assertion below says more
+                os.kill(pid, signal.SIGCONT)
+        time.sleep(1)  # for a launcher that would end the job now
+        os.write(go, b"\n\n")
+        job.finish()
+        self.assertEqual((job.code, job.stderr), (0, ""))
 
 
 class SlowEnds(jobs.JobTest):
@@ -227,11 +248,11 @@ class Signals(jobs.JobTest):
         self.assertEqual(job.stderr, "mxrun: ended by SIGINT\n")
 
     def test_stopping_the_launcher_is_refused(self):
-        job = self.start("-n", "2", "--heartbeat", "0.1", "--dead-after", "0.5", "sh", "-c",
+        job = self.start("-n", "2", "--heartbeat", "0.2", "--dead-after", "2", "sh", "-c",
                          f"touch {self.path('ready')}$MX_RANK; until [ -e {self.path('go')} ]; do sleep 0.05; done; echo done")
         self.wait_for_ready(job)
         os.kill(job.pid, signal.SIGTSTP)
-        time.sleep(1)
+        time.sleep(3)
         self.write("go", "")
         job.finish()
         self.assertEqual((job.code, job.stdout.count("done")), (0, 2), job.stderr)

@@ -6,6 +6,7 @@
 //   loop   allreduces until an error, which it prints with the time, and exits with 1
 //   early  as loop, but rank 0 ends with 0 after ten rounds
 //   never  rank 1 ends with 0 at once
+//   away   rank 1 lives on, but joins no group
 //   works  after ten rounds, rank 0 works for 33 s and then prints "saved"
 //   calm   as stuck, but the others end with 0 after their error
 //   group  after ten rounds, rank 1 ends with 0 and rank 0 makes another group
@@ -33,6 +34,7 @@ int main(int argc, char** argv) {
   try {
     const int rank = mx::comm::place().rank;
     if (mode == "never" && rank == 1) return 0;
+    if (mode == "away" && rank == 1) pause();
     if (mode == "groups") {
       float sum = 0;
       for (const char* transport : {"shm", "tcp", "shm+tcp", "mpi"}) {

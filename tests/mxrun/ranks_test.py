@@ -100,7 +100,7 @@ class Ranks(jobs.JobTest):
     def test_a_rank_that_is_stuck_is_named(self):
         # Its heartbeats come, and it never ends: only the time limit of the others finds it.
         for transport in ("shm", "tcp", "shm+tcp"):
-            job, _ = self.start_ranks("stuck", 3, "--timeout", "2", transport=transport)
+            job, _ = self.start_ranks("stuck", 3, "--timeout", "4", transport=transport)
             job.finish()
             self.assertEqual(job.code, 137, job.stderr)
             self.assertRegex(job.stderr, rf"first failure: rank 1 on {HOST} \(.*\): does not go on: others waited for it "

@@ -180,7 +180,7 @@ TEST(HostsConnect, WithoutSharedMemoryTheRanksOfAHostUseTcpAndSaySoOnce) {
 }
 
 TEST(HostsConnect, NamesTheRanksThatDidNotCome) {
-  const Connected made = connect_machines({"a", "a", "", "b"}, 300);
+  const Connected made = connect_machines({"a", "a", "", "b"}, 3000);
   for (const size_t rank : {0, 1, 3})
     test::expect_error<Timeout>("rank 2", [&] { std::rethrow_exception(made.errors[rank]); });
 }

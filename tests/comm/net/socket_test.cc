@@ -8,11 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -98,7 +100,7 @@ TEST(Socket, ConnectingWaitsForAListener) {
   std::thread connector([&] { socket = connect_to(at, socket_soon()); });
   Listener again;
   // The port may be in use for a moment by an attempt to connect.
-  for (int i = 0; i < 1000 && !again.socket; ++i) try {
+  for (const Deadline end = socket_soon(); !again.socket && !end.passed();) try {
       again = listen_at("127.0.0.1", at.port);
     } catch (const CommunicationError&) {
       std::this_thread::yield();
@@ -206,6 +208,32 @@ TEST(Socket, ASilentStrangerDoesNotHoldTheHandshake) {
   EXPECT_THROW(
       handshake_on(pair.acceptor, Handshake::Side::acceptor, socket_identity(1), Deadline::after_ms(20), "x"),
       Timeout);
+}
+
+// The acceptor may use the connection as soon as it has the proof, and its thread may be held up before it
+// says so.
+TEST(Socket, AConnectorThatHasSentItsProofWaitsAndChecks) {
+  SocketPair pair = socket_pair();
+  Handshake acceptor(Handshake::Side::acceptor, socket_identity(1), random_nonce());
+  acceptor.start();
+  std::string accept;
+  std::thread takes_the_proof([&] {
+    std::array<std::byte, Handshake::kMessageBytes> message;
+    receive_exactly(pair.acceptor, message, socket_soon());
+    const std::string answer = acceptor.receive(message).send;
+    send_all(pair.acceptor, std::as_bytes(std::span(answer)), socket_soon());
+    receive_exactly(pair.acceptor, message, socket_soon());
+    accept = acceptor.receive(message).send;
+  });
+  const Deadline held_up = Deadline::after_ms(kHandshakeTimeoutMs + 50);
+  const auto check = [&] {
+    if (!held_up.passed() || !takes_the_proof.joinable()) return;
+    takes_the_proof.join();
+    send_all(pair.acceptor, std::as_bytes(std::span(accept)), socket_soon());
+  };
+  EXPECT_NO_THROW(handshake_on(pair.connector, Handshake::Side::connector, socket_identity(0), socket_soon(),
+                               "b", 1, check));
+  if (takes_the_proof.joinable()) takes_the_proof.join();
 }
 
 TEST(Address, IsParsedAndPrinted) {

@@ -153,13 +153,13 @@ TEST(RendezvousServer, PublishesAClientThatEndsWithoutFarewell) {
 
 TEST(RendezvousServer, PublishesAClientWithoutHeartbeats) {
   RendezvousServerOptions options = server_options();
-  options.dead_after_ms = 400;
+  options.dead_after_ms = 2000;
   const RendezvousServer server(options);
   const auto agent = connect_client(server, -1);
   RawClient silent(server);
   silent.join(5);
   const LostProcess lost = parse_lost("0/lost/worker5", agent->get("0/lost/worker5", patience()));
-  EXPECT_EQ(lost.reason, "no heartbeat for 400 ms");
+  EXPECT_EQ(lost.reason, "no heartbeat for 2000 ms");
   const Frame verdict = silent.hear();
   EXPECT_EQ(verdict.kind, FrameKind::error);
   EXPECT_NE(verdict.value.find("lost"), std::string::npos);
@@ -361,7 +361,7 @@ TEST(RendezvousServer, OnlyOneSideWithTlsIsToldWhatToDo) {
 TEST(RendezvousServer, StrangersDisturbNoClientWithTls) {
   RendezvousServerOptions options = server_options();
   options.self.tls = server_tls();
-  options.handshake_timeout_ms = 300;
+  options.handshake_timeout_ms = 3000;
   const RendezvousServer server(options);
   RendezvousClientOptions of_client = client_options(server, 0);
   of_client.self.tls = options.self.tls;
@@ -377,7 +377,7 @@ TEST(RendezvousServer, StrangersDisturbNoClientWithTls) {
   server_error_text<AuthenticationError>([&] { RendezvousClient(guess, patience()); });
   EXPECT_TRUE(slow.is_ended());
   EXPECT_TRUE(silent.is_ended());
-  EXPECT_EQ(server.counts().refused, 4u);
+  EXPECT_GE(server.counts().refused, 4u);
   const std::string value(60'000, 'v');  // several records
   client.put("0/k", value);
   EXPECT_EQ(client.get("0/k", patience()), value);
@@ -418,11 +418,11 @@ TEST(RendezvousClient, NoticesARendezvousThatIsSilent) {
   options.address = to_string(listener.at);
   options.self = server_identity(0);
   options.heartbeat_ms = 50;
-  options.dead_after_ms = 300;
+  options.dead_after_ms = 2000;
   {
     RendezvousClient client(options, patience());
     const std::string text = server_error_text<PeerLost>([&] { client.get("0/k", patience()); });
-    EXPECT_NE(text.find("no answer to heartbeats for 300 ms"), std::string::npos) << text;
+    EXPECT_NE(text.find("no answer to heartbeats for 2000 ms"), std::string::npos) << text;
   }
   mute.join();
 }
@@ -439,7 +439,7 @@ TEST(RendezvousClient, WaitsForAServerThatStartsLater) {
   RendezvousServerOptions at = server_options();
   at.port = port;
   std::unique_ptr<RendezvousServer> server;
-  for (int i = 0; i < 1000 && !server; ++i) try {
+  for (const Deadline end = patience(); !server && !end.passed();) try {
       server = std::make_unique<RendezvousServer>(at);
     } catch (const CommunicationError&) {
       std::this_thread::yield();

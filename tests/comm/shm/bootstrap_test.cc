@@ -109,6 +109,39 @@ Fd connect_stranger(const std::string& entry) {
   return stranger;
 }
 
+// Each rank is slow: it sends its token only when all are connected.
+TEST(ShmBootstrap, ManySlowRanksKeepEachOtherNotOut) {
+  constexpr int kRanks = 100;
+  TableRendezvous table;
+  shm::SharedFiles files;
+  files.region = shm::new_shared_memory("test");
+  std::thread first([&] {
+    try {
+      shm::pass_files(files, kRanks, {table, "0/world", Deadline::after_ms(60'000)});
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+  });
+  const std::string entry = table.get("0/world/shm", Deadline::after_ms(60'000));
+  std::vector<Fd> ranks;
+  for (int rank = 1; rank < kRanks; ++rank) ranks.push_back(connect_stranger(entry));
+  // The last one first: when it has its answer, rank 0 knows all of them.
+  for (int rank = kRanks - 1; rank > 0; --rank) {
+    const int connection = ranks[static_cast<size_t>(rank - 1)].get();
+    struct {
+      char token[64];
+      int32_t rank;
+    } hello{};
+    std::memcpy(hello.token, entry.data() + entry.rfind(' ') + 1, sizeof hello.token);
+    hello.rank = rank;
+    EXPECT_GT(send(connection, &hello, sizeof hello, MSG_NOSIGNAL), 0) << rank;
+    char byte = 0;
+    EXPECT_EQ(recv(connection, &byte, 1, 0), 1) << rank;
+    EXPECT_EQ(send(connection, "m", 1, MSG_NOSIGNAL), 1) << rank;
+  }
+  first.join();
+}
+
 TEST(ShmBootstrap, SilentStrangersKeepNoRankOut) {
   TableRendezvous table;
   std::thread first([&] { join_and_add(0, 2, table); });
@@ -172,7 +205,7 @@ TEST(ShmBootstrap, EveryRankLearnsWhoIsMissing) {
   for (const int rank : {0, 1, 3})
     threads.emplace_back([&, rank] {
       try {
-        make_shm_communicator(rank, 4, table, "0/world", {.join_timeout_ms = 300});
+        make_shm_communicator(rank, 4, table, "0/world", {.join_timeout_ms = 3000});
         ADD_FAILURE() << "rank " << rank;
       } catch (const Timeout& error) {
         EXPECT_NE(std::string(error.what()).find("still waiting for rank 2"), std::string::npos)
@@ -180,6 +213,25 @@ TEST(ShmBootstrap, EveryRankLearnsWhoIsMissing) {
       }
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ShmBootstrap, ARankWhoseTimePassesBeforeThatOfRankZeroLearnsWhoIsMissing) {
+  TableRendezvous table;
+  std::atomic<bool> over{false};
+  ShmOptions options;
+  options.check = [&] {
+    if (over) throw PeerLost("the test is over");
+  };
+  std::thread first([&] { EXPECT_THROW(make_shm_communicator(0, 3, table, "0/world", options), PeerLost); });
+  table.get("0/world/shm", Deadline::after_ms(60'000));
+  try {
+    make_shm_communicator(1, 3, table, "0/world", {.join_timeout_ms = 2000});
+    ADD_FAILURE() << "a group of three has two ranks";
+  } catch (const Timeout& error) {
+    EXPECT_NE(std::string(error.what()).find("still waiting for rank 2"), std::string::npos) << error.what();
+  }
+  over = true;
+  first.join();
 }
 
 TEST(ShmBootstrap, ALossEndsTheWaitOfEveryRank) {

@@ -127,7 +127,7 @@ TEST(TcpConnect, ARankInClearTextIsToldWhatToDo) {
 TEST(TcpConnect, NamesTheRanksThatDidNotCome) {
   const auto rendezvous = make_local_rendezvous();
   // Ranks 1 and 3 of 4 are missing.
-  const auto outcomes = connect_all({tcp_group_of(0, 4), tcp_group_of(2, 4)}, *rendezvous, 300);
+  const auto outcomes = connect_all({tcp_group_of(0, 4), tcp_group_of(2, 4)}, *rendezvous, 3000);
   const std::string first = text_of<Timeout>(outcomes[0].error);
   EXPECT_TRUE(test::contains(first, "on rank 0 from rank 1, rank 3")) << first;
   const std::string second = text_of<Timeout>(outcomes[1].error);

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -384,6 +385,23 @@ TEST_P(TransportOver, AStoppedProcessIsATimeout) {
   self.await_receive(1, tcp_soon());
   ::kill(ranks.child, SIGSTOP);
   test::expect_error<Timeout>("rank 1 on host1", [&] { self.finish(Deadline::after_ms(100)); });
+}
+
+TEST(TcpTransport, WhatARankSentBeforeItsConnectionBrokeArrivesAlthoughSendingFails) {
+  auto peers = test::tcp_peers(2);
+  Stream other = std::move(peers[0][1].stream);
+  TcpTransport transport(1, std::move(peers[1]));
+  const uint8_t byte = 7;
+  transport.post_send(0, &byte, 1);
+  transport.finish(tcp_soon());
+  send_all(other, std::as_bytes(std::span("word")), tcp_soon());
+  other.reset();  // a byte has not been read, so the kernel resets the connection
+  char word[sizeof "word"] = {};
+  transport.post_send(0, &byte, 1);
+  transport.post_receive(0, word, sizeof word);
+  transport.await_receive(0, tcp_soon());
+  EXPECT_STREQ(word, "word");
+  EXPECT_THROW(transport.finish(tcp_soon()), PeerLost);
 }
 
 }  // namespace

@@ -188,7 +188,7 @@ TEST_P(WorldProcess, AKilledRankIsNamedByAllOthers) {
 }
 
 TEST_P(WorldProcess, AStoppedRankIsATimeout) {
-  const std::vector<RankProcess> ranks = start("SumsForEver", 2, 2000);
+  const std::vector<RankProcess> ranks = start("SumsForEver", 2, 4000);
   for (const RankProcess& rank : ranks) rank.read_until("running\n");
   ::kill(ranks[1].id, SIGSTOP);
   const RankEnd ended = ranks[0].end();
