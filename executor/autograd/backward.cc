@@ -30,6 +30,14 @@ class InlineList {
   std::vector<T> heap_;
 };
 
+// Returns the array, or another of the same memory without a node if it has one. A pass without create_graph
+// does this to all arrays that come from the program. Otherwise a view of such an array would have no base,
+// because nothing is recorded, and is_own() would take it for an array of its own.
+NDArray without_node(NDArray array) {
+  const ArrayImpl& impl = array.impl();
+  return impl.marked() ? NDArray(without_edge(impl)) : std::move(array);
+}
+
 // The gradient of one output of a node, as far as it has been summed up. `own`: the pass holds the only
 // handle to the array, so it may add to it in place.
 struct Head {
@@ -119,6 +127,7 @@ class Pass {
   }
 
   void add(const Edge& edge, NDArray gradient, bool own) {
+    if (!recorded_) gradient = without_node(std::move(gradient));
     Pending& p = pending_of(edge.node);
     Head& head = p.heads.empty() ? p.head : p.heads[edge.output];
     if (!head.array.defined()) {
@@ -251,6 +260,7 @@ class Pass {
         if (heads[i].array.defined())
           heads[i].array = node.apply_attachments(i, std::move(heads[i].array), touched);
         heads[i].own = heads[i].own && !touched;
+        if (touched && !recorded_) heads[i].array = without_node(std::move(heads[i].array));
       }
     if (targets_ != nullptr) targets_->take(node, heads);
     if (node.leaf()) {

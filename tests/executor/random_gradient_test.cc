@@ -261,6 +261,67 @@ TEST(RandomTargets, AHookThatStopsTheGradientIsADetachInItsPlace) {
   }
 }
 
+/// Outputs of a program, and heads for them.
+struct OutputsAndHeads {
+  Arrays outputs, heads;
+};
+
+NDArray head_of_shape(const Shape& shape, size_t number) {
+  return cos(arange(shape.numel(), f64) * 0.7 + static_cast<double>(number)).reshape(shape);
+}
+
+/// The outputs are what the program has made, and pairs of that: their gradients are views of the heads.
+OutputsAndHeads outputs_and_heads(const Arrays& all, bool recorded) {
+  OutputsAndHeads made;
+  for (size_t k = kLeaves; k < all.size(); ++k) {
+    const NDArray output = k % 2 == 0 ? all[k] : concat(all[k - 1], all[k]);
+    if (!output.requires_grad()) continue;
+    NDArray head = head_of_shape(output.shape(), k);
+    if (recorded) head.requires_grad_();
+    made.outputs.push_back(output);
+    made.heads.push_back(k % 3 == 0 ? head.T().T() : head);
+  }
+  return made;
+}
+
+// A gradient may be a view of a head or of what a hook has returned. The passes must not change these arrays.
+TEST(RandomHeads, MayRequireGradientsAndStayAsTheyAre) {
+  for (unsigned seed = 1; seed <= kPrograms; ++seed) {
+    SCOPED_TRACE(seed);
+    const Program program(seed, false);
+    Arrays found[2], owned[2];
+    for (const bool recorded : {false, true}) {
+      const Arrays leaves = some_leaves(seed);
+      Arrays all;
+      program.run(leaves, nullptr, &all);
+      const auto [outputs, heads] = outputs_and_heads(all, recorded);
+      if (outputs.empty()) break;
+      const Shape last = outputs.back().shape();
+      NDArray parameter = head_of_shape(last, 20);
+      if (recorded) parameter.requires_grad_();
+      for (int pass = 0; pass < 3; ++pass) {
+        owned[recorded] =
+            gradients(outputs, leaves, {.heads = heads, .retain_graph = true, .allow_unused = true});
+        backward(outputs, heads, {.retain_graph = true});
+        if (pass == 0) outputs.back().add_grad_hook([parameter](const NDArray&) { return parameter; });
+      }
+      const Arrays given = outputs_and_heads(all, false).heads;
+      for (size_t i = 0; i < heads.size(); ++i) {
+        EXPECT_EQ(given[i].to_vector<double>(), heads[i].to_vector<double>());
+        for (const NDArray& gradient : owned[recorded])
+          EXPECT_FALSE(gradient.defined() && gradient.shares_memory(heads[i]));
+      }
+      EXPECT_EQ(head_of_shape(last, 20).to_vector<double>(), parameter.to_vector<double>());
+      for (const NDArray& leaf : leaves) found[recorded].push_back(leaf.grad());
+    }
+    for (size_t i = 0; i < found[0].size(); ++i) {
+      if (!found[0][i].defined()) continue;
+      EXPECT_EQ(found[0][i].to_vector<double>(), found[1][i].to_vector<double>());
+      EXPECT_EQ(owned[0][i].to_vector<double>(), owned[1][i].to_vector<double>());
+    }
+  }
+}
+
 // Where elements share memory, views of the view belong to its base.
 TEST(RandomTargets, ViewsOfBroadcastArraysHaveGradients) {
   test::expect_gradients(
