@@ -27,6 +27,11 @@ struct Span {
       (reach < 0 ? low : high) += reach;
     }
   }
+  bool contains(const Span& other) const { return low <= other.low && other.high <= high; }
+  void include(const Span& other) {
+    low = std::min(low, other.low);
+    high = std::max(high, other.high);
+  }
 };
 
 // Returns the dimensions of size other than 1, sorted by stride, the largest first.
@@ -124,7 +129,9 @@ NDArray spread_values(const NDArray& head, const ViewPlace& place) {
   }
   if (root.shape.numel() == 0 || view.shape.numel() == 0)
     return zeros(root.shape, head.dtype(), head.context());
-  const Span span(root);
+  // A view by as_strided() may show elements beyond the root. They are constants.
+  Span span(root);
+  span.include(Span(view));
   NDArray flat = zeros({span.high - span.low}, head.dtype(), head.context());
   if (apart(view)) {
     at(flat, view, span.low).copy_from(g);
@@ -132,15 +139,19 @@ NDArray spread_values(const NDArray& head, const ViewPlace& place) {
     const NDArray places = at(arange(0, span.high - span.low, 1, i64, head.context()), view, span.low);
     index_add_(flat, places.flatten(), g.flatten());
   }
-  return root.contiguous() ? flat.reshape(root.shape) : at(flat, root, span.low).clone();
+  return root.contiguous() && flat.numel() == root.shape.numel() ? flat.reshape(root.shape)
+                                                                 : at(flat, root, span.low).clone();
 }
 
 NDArray pick_values(const NDArray& x, const ViewPlace& place) {
   const Layout &root = place.root, &view = place.view;
   if (same_order(place)) return x.reshape(view.shape);
   if (view.shape.numel() == 0) return zeros(view.shape, x.dtype(), x.context());
-  const Span span(root);
-  if (root.contiguous()) {
+  if (x.numel() == 0) return zeros(view.shape, x.dtype(), x.context());
+  Span span(root);
+  const bool within = span.contains(Span(view));
+  span.include(Span(view));
+  if (root.contiguous() && within) {
     const NDArray rows = x.to_contiguous();
     return rows.as_strided(view.shape, view.strides, rows.impl().offset + view.offset - span.low);
   }
