@@ -6,6 +6,7 @@
 #include "engine/detail/at_replay.h"
 #include "executor/autograd/grad_cell.h"
 #include "executor/autograd/view_node.h"
+#include "ndarray/grad_mode.h"
 
 namespace mx::detail {
 
@@ -188,9 +189,14 @@ Ref<ArrayImpl> without_edge(const ArrayImpl& array) {
 }
 
 NDArray with_edge(const ArrayImpl& array, const Edge& edge) {
-  Ref<ArrayImpl> made = without_edge(array);
-  if (edge) init_edge(*made, edge.node, edge.output);
-  return NDArray(std::move(made));
+  NDArray made(without_edge(array));
+  if (!edge) return made;
+  if (array.may_overlap()) {
+    const NoGrad pause;
+    made = made.clone();
+  }
+  init_edge(made.impl(), edge.node, edge.output);
+  return made;
 }
 
 namespace {

@@ -174,7 +174,8 @@ void init_edge(ArrayImpl& array, Ref<Node> node, uint32_t output);
 /// The node of a view is made here, at the first call and again if its root has got another node since.
 Edge edge_of(const ArrayImpl& array);
 
-/// Returns a new array of the same memory that is an output of `edge`.
+/// Returns a new array of the same memory that is an output of `edge`. Returns a copy if elements share
+/// memory, because an array with a node of its own must have a place for each of them (record_view).
 NDArray with_edge(const ArrayImpl& array, const Edge& edge);
 /// Returns a new array of the same memory without a node: one that a node may own.
 Ref<ArrayImpl> without_edge(const ArrayImpl& array);

@@ -169,8 +169,9 @@ NDArray recorded(const char* name, const NDArray& x, const Values& values, Back 
     NoGrad pause;
     result = values();
     // A new array, because the result may be x itself, which has a node, or a view, which takes its node from
-    // its root.
-    if (record) result = NDArray(without_edge(result.impl()));
+    // its root. A copy if elements share memory: an array with a node of its own must have a place for each
+    // of them (record_view).
+    if (record) result = result.impl().may_overlap() ? result.clone() : NDArray(without_edge(result.impl()));
   }
   if (record) record_function(name, x, result, std::move(back));
   return result;

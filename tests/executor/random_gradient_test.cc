@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "executor/autograd/autograd.h"
+#include "executor/autograd/checkpoint.h"
+#include "executor/autograd/functional.h"
 #include "operators/operators.h"
 #include "tests/support/numeric_gradient.h"
 
@@ -330,6 +332,55 @@ TEST(RandomTargets, ViewsOfBroadcastArraysHaveGradients) {
         return sum(sin(wide.T()) * wide.T()[1]) + sum(wide[{colon, Slice{1, 3}}].T() * 2);
       },
       {Generator(3).uniform(-1, 1, {3}, f64)});
+}
+
+// The derivatives of gradients have broadcast heads and saved values, of which views are taken.
+TEST(RandomTargets, SecondDerivativesMayMeetArraysWhoseElementsShareMemory) {
+  using Map = std::function<NDArray(const NDArray&)>;
+  const std::vector<Map> functions{
+      // The head of concat, and of others, is a broadcast number.
+      [](const NDArray& x) {
+        return concat(x, x).reshape({2, 16});
+      },
+      [](const NDArray& x) {
+        return x.T().reshape({2, 8});
+      },
+      [](const NDArray& x) {
+        return pad(x, {{1, 1}, {1, 1}})[Slice{0, 6}];
+      },
+      [](const NDArray& x) { return sliding_window(x, {2}, {1}).flatten(); },
+      // Operators that save the values.
+      [](const NDArray& x) { return matmul(x, matmul(x, x)).T(); },
+      [](const NDArray& x) { return cumprod(x, 0).T(); },
+      [](const NDArray& x) { return cdist(x, eye(4).to(f64)); },
+      [](const NDArray& x) {
+        const NDArray q = x.reshape({1, 1, 4, 4});
+        return scaled_dot_product_attention(q, q, q);
+      },
+      [](const NDArray& x) { return checkpoint([](const NDArray& a) { return square(a.T()) * a; }, x); },
+  };
+  for (size_t i = 0; i < functions.size(); ++i) {
+    SCOPED_TRACE(i);
+    const auto second = [&](const NDArray& variable, const NDArray& x) {
+      const NDArray loss = square(sum(functions[i](x)));
+      const NDArray gradient = gradients({loss}, {variable}, {.create_graph = true})[0];
+      return gradients({sum(gradient * gradient)}, {variable})[0].to_vector<double>();
+    };
+    NDArray row = Generator(5).uniform(0.1, 1, {4}, f64).requires_grad_();
+    test::expect_close(second(row, stack(Arrays{row, row, row, row})), second(row, row.broadcast_to({4, 4})),
+                       1e-12, "second derivative");
+  }
+}
+
+TEST(RandomTargets, ArgumentsOfGradAndHvpMayBeBroadcast) {
+  const NDArray one = ones({1}, f64).broadcast_to({2, 3});
+  EXPECT_EQ(
+      std::vector<double>(6, 2),
+      hvp([](const NDArray& a) { return sum(square(a.T())); }, one, ones({2, 3}, f64)).to_vector<double>());
+  NDArray row = ones({3}, f64).requires_grad_();
+  const NDArray gradient =
+      grad([](const NDArray& a) { return sum(a.T() * a.T() * a.T()); })(row.broadcast_to({2, 3}));
+  EXPECT_EQ(std::vector<double>(3, 12), gradients({sum(gradient)}, {row})[0].to_vector<double>());
 }
 
 // A row of views beyond the longest one that is followed goes to its root.
