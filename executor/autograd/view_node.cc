@@ -193,10 +193,12 @@ NDArray pick(const NDArray& x, const Place& place) {
       [place](const NDArray& h) { return spread(h, place); });
 }
 
-ViewNode::ViewNode(Edge root, Place place)
+ViewNode::ViewNode(Edge root, Place place, uint64_t scope)
     : FunctionNode("view", {std::move(root)}, 1, [place = std::move(place)](const Step& step) {
         if (step.wanted[0] != 0) step.results[0] = spread(step.heads[0], place);
-      }) {}
+      }) {
+  set_scope(scope);
+}
 
 Ref<Node> make_view_node(const Edge& edge, const ArrayImpl& root, const ArrayImpl& view) {
   ViewPlace place{Layout(root), Layout(view)};
@@ -207,11 +209,14 @@ Ref<Node> make_view_node(const Edge& edge, const ArrayImpl& root, const ArrayImp
     place.root.strides = contiguous_strides(place.root.shape);
     place.root.offset = 0;
   }
-  return make_node<ViewNode>(edge, std::make_shared<const ViewPlace>(std::move(place)));
+  // A view that was taken before its root was recorded counts as taken when the root was recorded.
+  const uint64_t scope = std::max(NodeScope::of_view(view), edge.node->scope());
+  return make_node<ViewNode>(edge, std::make_shared<const ViewPlace>(std::move(place)), scope);
 }
 
 // The node of a view is made when it is first needed (edge_of).
 void record_view(ArrayImpl&, ArrayImpl& view) {
+  NodeScope::add_view(view);
   // Where elements of a view share memory, as after broadcasting, a place in memory is not one element of it.
   // Views of such a view belong to its base.
   while (view.base->base && !view.base->has_own_node() && !apart(Layout(*view.base)))
