@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/detail/contains.h"
 #include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/hooks.h"
@@ -23,18 +24,25 @@ Ref<ArrayImpl> gradient_base(const NDArray& base) {
   constexpr int kLongestRow = 64;
   const ArrayImpl& from = base.impl();
   if (!from.base || from.has_own_node()) return base.ref();
-  if (!from.marked()) return from.base;
+  if (!from.marked()) return Ref<ArrayImpl>(&base.impl().root());
   int views = 1;
   const ArrayImpl* last = &from;
   for (; last->base->base && !last->base->has_own_node(); last = last->base.get()) ++views;
   return views < kLongestRow ? base.ref() : last->base;
 }
 
-NDArray make_view(const NDArray& base, const Shape& shape, const Strides& strides, int64_t offset) {
+/// `beyond`: the view may show elements that `base` does not show.
+NDArray make_view(const NDArray& base, const Shape& shape, const Strides& strides, int64_t offset,
+                  bool beyond = false) {
   ArrayImpl& from = base.impl();
   NDArray view(ArrayImpl::make(from.storage, from.dtype, shape, strides, offset));
   if (!detail::recording && from.marked()) return view;
-  view.impl().base = gradient_base(base);
+  Ref<ArrayImpl> through = gradient_base(base);
+  // The gradients of elements that a view does not show cannot flow through the view's node.
+  if (beyond)
+    while (through->base && !through->has_own_node() && !detail::contains(*through, view.impl()))
+      through = through->base;
+  view.impl().base = std::move(through);
   if (from.recorded()) detail::hooks().viewed(from, view.impl());
   return view;
 }
@@ -183,7 +191,7 @@ NDArray NDArray::as_strided(const Shape& shape, const Strides& strides, IntArg o
            "[as_strided] expected a view within the ", elements,
            " elements of the array's memory, got shape ", shape, ", strides ", strides, " and offset ",
            offset);
-  return make_view(*this, shape, strides, nothing ? int64_t{0} : int64_t{offset});
+  return make_view(*this, shape, strides, nothing ? int64_t{0} : int64_t{offset}, true);
 } catch (const Error&) {
   detail::rethrow_at(where);
 }

@@ -10,6 +10,7 @@
 #include "ndarray/grad_mode.h"
 #include "operators/autocast.h"
 #include "operators/elementwise_binary.h"
+#include "operators/row_sparse.h"
 
 namespace mx::detail {
 namespace {
@@ -30,12 +31,25 @@ class InlineList {
   std::vector<T> heap_;
 };
 
+// Returns the array, or another of the same memory without a node if it has one. A pass without create_graph
+// does this to all arrays that come from the program. Otherwise a view of such an array would have no base,
+// because nothing is recorded, and is_own() would take it for an array of its own.
+NDArray without_node(NDArray array) {
+  const ArrayImpl& impl = *array.ref();  // not impl(), which would make a row-sparse array dense
+  return impl.marked() ? NDArray(without_edge(impl)) : std::move(array);
+}
+
 // The gradient of one output of a node, as far as it has been summed up. `own`: the pass holds the only
 // handle to the array, so it may add to it in place.
 struct Head {
   NDArray array;
   bool own = false;
 };
+
+// Returns true if a leaf, or the caller, may keep the array and change it later. `recorded`: the pass has
+// create_graph. Then the graph of the gradients may have saved the array, so that a change would spoil it.
+// That graph does not save a row-sparse array, and a copy would make it dense.
+bool may_keep(const Head& head, bool recorded) { return head.own && (!recorded || row_sparse(head.array)); }
 
 // The arrays whose gradients gradients() asks for, and which nodes lead to them.
 class Targets {
@@ -80,8 +94,8 @@ class Targets {
   bool ends_at(const Node* node) const { return stop_ && nodes_.contains(node); }
   /// Returns true if the search has reached leaves that are not targets.
   bool others() const { return others_; }
-  /// Stores the gradients of those targets that are outputs of this node.
-  void take(const Node& node, std::span<Head> heads) {
+  /// Stores the gradients of those targets that are outputs of this node. `recorded`: as of may_keep().
+  void take(const Node& node, std::span<Head> heads, bool recorded) {
     if (!nodes_.contains(&node)) return;
     for (size_t i = 0; i < edges_.size(); ++i) {
       if (edges_[i].node.get() != &node) continue;
@@ -89,7 +103,8 @@ class Targets {
       // The caller may change its gradient in place. So a gradient is copied if it is also used elsewhere
       // (for example as a head of the caller or as the gradient of another target) or repeats elements.
       if (!head.array.defined()) continue;
-      found_[i] = head.own && !head.array.impl().repeats() ? head.array : head.array.clone();
+      const bool keep = may_keep(head, recorded) && !head.array.impl().repeats();
+      found_[i] = keep ? head.array : head.array.clone();
       head.own = false;
     }
   }
@@ -119,6 +134,7 @@ class Pass {
   }
 
   void add(const Edge& edge, NDArray gradient, bool own) {
+    if (!recorded_) gradient = without_node(std::move(gradient));
     Pending& p = pending_of(edge.node);
     Head& head = p.heads.empty() ? p.head : p.heads[edge.output];
     if (!head.array.defined()) {
@@ -244,19 +260,21 @@ class Pass {
     Node& node = *p.node;
     const std::span<Head> heads = p.heads.empty() ? std::span<Head>(&p.head, 1) : std::span<Head>(p.heads);
     // The hooks of such a node run in the pass that goes on from it.
-    if (targets_ != nullptr && targets_->ends_at(&node)) return targets_->take(node, heads);
+    if (targets_ != nullptr && targets_->ends_at(&node)) return targets_->take(node, heads, recorded_);
     if (node.attached())
       for (uint32_t i = 0; i < heads.size(); ++i) {
         bool touched = false;
         if (heads[i].array.defined())
           heads[i].array = node.apply_attachments(i, std::move(heads[i].array), touched);
         heads[i].own = heads[i].own && !touched;
+        if (touched && !recorded_) heads[i].array = without_node(std::move(heads[i].array));
       }
-    if (targets_ != nullptr) targets_->take(node, heads);
+    if (targets_ != nullptr) targets_->take(node, heads, recorded_);
     if (node.leaf()) {
       const auto cell = targets_ == nullptr ? static_cast<Leaf&>(node).cell() : nullptr;
       if (cell == nullptr) return;
-      cell->accumulate(std::move(heads[0].array), heads[0].own);
+      const bool keep = may_keep(heads[0], recorded_);
+      cell->accumulate(std::move(heads[0].array), keep);
       if (node.post_hooked()) node.call_post_hooks(cell);
       return;
     }

@@ -91,16 +91,20 @@ struct Run {
 using EdgeSet = std::set<std::pair<const Node*, uint32_t>>;
 std::pair<const Node*, uint32_t> ends_of(const Edge& edge) { return {edge.node.get(), edge.output}; }
 
-/// Finds the frontier: edges from nodes of the scope to other nodes. A node of a view counts as one of the
-/// scope, whenever it was made: the walk goes on through it. Not recursive, since chains may be long.
-void find_frontier(Run& run) {
+/// Finds the frontier: edges from nodes of the scope to other nodes. `known`: the frontier of the first run,
+/// or null. A view that the function has kept from the first run is not in it, so the walk goes on through
+/// its node. Not recursive, since chains may be long.
+void find_frontier(Run& run, const std::vector<Edge>* known) {
   std::unordered_set<const Node*> seen;
   for (const Edge& begin : run.begins) seen.insert(begin.node.get());
   std::vector<Node*> path;
-  EdgeSet found;
+  EdgeSet found, first;
+  if (known != nullptr)
+    for (const Edge& edge : *known) first.insert(ends_of(edge));
   const auto enter = [&](const Edge& edge) {
     if (!edge || seen.contains(edge.node.get())) return;
-    if (edge.node->scope() == run.scope || edge.node->is_view()) {
+    const bool kept_view = known != nullptr && edge.node->is_view() && !first.contains(ends_of(edge));
+    if (edge.node->scope() == run.scope || kept_view) {
       seen.insert(edge.node.get());
       path.push_back(edge.node.get());
       return;
@@ -129,7 +133,8 @@ bool same_edges(const std::vector<Edge>& a, const std::vector<Edge>& b) {
 /// The cache of an Autocast scope outside of the call is not used: its conversions of parameters would be
 /// part of the frontier in one run, but not in the other.
 Run run_function(const CheckpointFunction& f, const AutocastSetting& setting,
-                 std::span<const Ref<ArrayImpl>> inputs, std::span<const Edge> edges, bool connect) {
+                 std::span<const Ref<ArrayImpl>> inputs, std::span<const Edge> edges, bool connect,
+                 const std::vector<Edge>* known) {
   Run run;
   std::vector<NDArray> arguments;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -150,7 +155,7 @@ Run run_function(const CheckpointFunction& f, const AutocastSetting& setting,
   for (size_t i = 0; i < run.outputs.size(); ++i)
     MX_CHECK(run.outputs[i].defined(), InvalidArgument,
              "[checkpoint] expected a function that returns arrays, got an empty handle as result ", i);
-  find_frontier(run);
+  find_frontier(run, known);
   return run;
 }
 
@@ -172,7 +177,8 @@ class CheckpointCall {
     std::vector<Edge> edges = call->input_edges_;
     {
       const SavedValueScope no_hooks(nullptr);  // what the nodes of this run save is dropped at once
-      const Run run = run_function(call->f_, call->autocast_, call->arrays(), call->input_edges_, false);
+      const Run run =
+          run_function(call->f_, call->autocast_, call->arrays(), call->input_edges_, false, nullptr);
       call->frontier_ = run.frontier;
       for (const Edge& edge : run.frontier)
         call->leaf_versions_.push_back(edge.node->leaf() ? static_cast<Leaf&>(*edge.node).version() : 0);
@@ -199,11 +205,12 @@ class CheckpointCall {
 
  private:
   /// Returns the values of a result of the function as an array that shares no memory with the inputs, with
-  /// earlier results, or with what existed before the call: changes in place would not reach their graph.
+  /// earlier results, or with what existed before the call: changes in place would not reach their graph. A
+  /// result that is not recorded may have existed before the call.
   NDArray own_array(const NDArray& output, const Run& run, std::span<const NDArray> before) const {
     const ArrayImpl& impl = output.impl();
     const Edge edge = edge_of(impl.root());
-    bool shared = edge && edge.node->scope() != run.scope;
+    bool shared = !edge || edge.node->scope() != run.scope;
     for (const SavedValue& input : inputs_)
       shared = shared || input.array->storage.get() == impl.storage.get();
     for (const NDArray& other : before) shared = shared || other.impl().storage.get() == impl.storage.get();
@@ -246,7 +253,7 @@ class CheckpointCall {
     const EarlierMode mode(mode_);
     std::optional<Rewound> rewound;
     if (random_) rewound.emplace(*random_);
-    const Run run = run_function(f_, autocast_, arrays(), input_edges_, step.recorded);
+    const Run run = run_function(f_, autocast_, arrays(), input_edges_, step.recorded, &frontier_);
     rewound.reset();
     MX_CHECK(run.outputs.size() == step.heads.size() && same_edges(run.frontier, frontier_), InvalidState,
              "[checkpoint] expected the function to use the same recorded arrays in the backward pass as at "

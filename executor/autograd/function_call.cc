@@ -132,7 +132,11 @@ NDArray FunctionCall::value(size_t i, const Step& step) const {
                         ? step.node.edges()[saved.index]
                         : Edge{Ref<Node>(&step.node), static_cast<uint32_t>(saved.index)};
   if (!saved.whole) return with_edge(array, edge);
-  return with_edge(*saved.whole, edge).as_strided(array.shape, array.strides, array.offset);
+  // Not with_edge(), which may copy the array; then the view would be elsewhere. as_strided() throws if
+  // elements of the array share memory.
+  const NDArray whole(without_edge(*saved.whole));
+  if (edge) init_edge(whole.impl(), edge.node, edge.output);
+  return whole.as_strided(array.shape, array.strides, array.offset);
 }
 
 void FunctionCall::back(const Step& step) const {

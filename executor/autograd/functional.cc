@@ -23,11 +23,13 @@ class Inside {
 };
 
 // Returns the argument as an array with respect to which gradients can be computed. If the argument is
-// recorded, this is a recorded copy, so gradients flow on to the argument. Otherwise it is a new leaf.
+// recorded, this is a recorded copy, so gradients flow on to the argument. Otherwise it is a new leaf. It
+// shares the argument's memory unless elements of the argument share memory.
 NDArray variable(const NDArray& argument) {
   MX_CHECK(is_floating(argument.dtype()), InvalidArgument,
            "[grad] expected an argument of a floating-point type, got ", argument.dtype());
   NDArray x = argument.detach();
+  if (x.impl().may_overlap()) x = x.clone();
   if (argument.impl().recorded()) {
     record_function("argument", argument, x, [](const NDArray& head) { return head; });
   } else {

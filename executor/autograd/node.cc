@@ -6,6 +6,7 @@
 #include "engine/detail/at_replay.h"
 #include "executor/autograd/grad_cell.h"
 #include "executor/autograd/view_node.h"
+#include "ndarray/grad_mode.h"
 
 namespace mx::detail {
 
@@ -39,15 +40,25 @@ void Node::end() noexcept { Freeing::free(this); }
 namespace {
 
 constinit std::atomic<uint64_t> next_scope{1};
-thread_local constinit uint64_t current_scope = 0;
+thread_local constinit NodeScope* innermost_scope = nullptr;
 
 }  // namespace
 
 NodeScope::NodeScope()
-    : id_(next_scope.fetch_add(1, std::memory_order_relaxed)), before_(std::exchange(current_scope, id_)) {}
-NodeScope::~NodeScope() { current_scope = before_; }
+    : id_(next_scope.fetch_add(1, std::memory_order_relaxed)), outer_(std::exchange(innermost_scope, this)) {}
+NodeScope::~NodeScope() { innermost_scope = outer_; }
 
-Node::Node() : scope_(current_scope) {}
+void NodeScope::add_view(const ArrayImpl& view) {
+  if (innermost_scope != nullptr) innermost_scope->views_.insert(&view);
+}
+
+uint64_t NodeScope::of_view(const ArrayImpl& view) {
+  const NodeScope* scope = innermost_scope;
+  while (scope != nullptr && !scope->views_.contains(&view)) scope = scope->outer_;
+  return scope == nullptr ? 0 : scope->id_;
+}
+
+Node::Node() : scope_(innermost_scope == nullptr ? 0 : innermost_scope->id()) {}
 
 void Node::set_order() {
   static thread_local constinit uint64_t latest = 0;
@@ -188,9 +199,14 @@ Ref<ArrayImpl> without_edge(const ArrayImpl& array) {
 }
 
 NDArray with_edge(const ArrayImpl& array, const Edge& edge) {
-  Ref<ArrayImpl> made = without_edge(array);
-  if (edge) init_edge(*made, edge.node, edge.output);
-  return NDArray(std::move(made));
+  NDArray made(without_edge(array));
+  if (!edge) return made;
+  if (array.may_overlap()) {
+    const NoGrad pause;
+    made = made.clone();
+  }
+  init_edge(made.impl(), edge.node, edge.output);
+  return made;
 }
 
 namespace {

@@ -20,6 +20,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -67,7 +68,8 @@ class Node : public ArrayExtension {
   /// True for the node of a view, which leads to the node of its root. It is made when somebody asks for it.
   virtual bool is_view() const { return false; }
 
-  /// Returns the NodeScope in which the node was made; 0: none.
+  /// Returns the NodeScope in which the node was made; 0: none. For the node of a view: in which the view
+  /// was.
   uint64_t scope() const { return scope_; }
 
   /// Returns a number that is larger than those of all nodes reachable from this one, and than those of all
@@ -107,6 +109,8 @@ class Node : public ArrayExtension {
   virtual ~Node();
   /// Sets order(). Call it when the edges are set.
   void set_order();
+  /// To be called before the node is shared.
+  void set_scope(uint64_t scope) { scope_ = scope; }
   void end() noexcept final;
   virtual void free() noexcept { delete this; }
 
@@ -130,7 +134,8 @@ class Node : public ArrayExtension {
 };
 
 /// Marks the nodes that this thread makes until the end of the scope. Nodes of an inner scope have its mark
-/// only.
+/// only. The node of a view is made when it is first needed, but it gets the mark of the scope in which the
+/// view was taken.
 class NodeScope {
  public:
   NodeScope();
@@ -138,9 +143,15 @@ class NodeScope {
   NodeScope(const NodeScope&) = delete;
   NodeScope& operator=(const NodeScope&) = delete;
   uint64_t id() const { return id_; }
+  /// To be called for each view of a recorded array that the thread takes.
+  static void add_view(const ArrayImpl& view);
+  /// Returns the id of the innermost scope in which the view was taken; 0: none.
+  static uint64_t of_view(const ArrayImpl& view);
 
  private:
-  const uint64_t id_, before_;
+  const uint64_t id_;
+  NodeScope* const outer_;
+  std::unordered_set<const ArrayImpl*> views_;  // some may have been destroyed
 };
 
 /// The node of an array with requires_grad_(): a leaf of the graph, which collects a gradient.
@@ -174,7 +185,8 @@ void init_edge(ArrayImpl& array, Ref<Node> node, uint32_t output);
 /// The node of a view is made here, at the first call and again if its root has got another node since.
 Edge edge_of(const ArrayImpl& array);
 
-/// Returns a new array of the same memory that is an output of `edge`.
+/// Returns a new array of the same memory that is an output of `edge`. Returns a copy if elements share
+/// memory, because an array with a node of its own must have a place for each of them (record_view).
 NDArray with_edge(const ArrayImpl& array, const Edge& edge);
 /// Returns a new array of the same memory without a node: one that a node may own.
 Ref<ArrayImpl> without_edge(const ArrayImpl& array);

@@ -27,6 +27,11 @@ struct Span {
       (reach < 0 ? low : high) += reach;
     }
   }
+  bool contains(const Span& other) const { return low <= other.low && other.high <= high; }
+  void include(const Span& other) {
+    low = std::min(low, other.low);
+    high = std::max(high, other.high);
+  }
 };
 
 // Returns the dimensions of size other than 1, sorted by stride, the largest first.
@@ -124,7 +129,9 @@ NDArray spread_values(const NDArray& head, const ViewPlace& place) {
   }
   if (root.shape.numel() == 0 || view.shape.numel() == 0)
     return zeros(root.shape, head.dtype(), head.context());
-  const Span span(root);
+  // A view by as_strided() may show elements beyond the root. They are constants.
+  Span span(root);
+  span.include(Span(view));
   NDArray flat = zeros({span.high - span.low}, head.dtype(), head.context());
   if (apart(view)) {
     at(flat, view, span.low).copy_from(g);
@@ -132,15 +139,19 @@ NDArray spread_values(const NDArray& head, const ViewPlace& place) {
     const NDArray places = at(arange(0, span.high - span.low, 1, i64, head.context()), view, span.low);
     index_add_(flat, places.flatten(), g.flatten());
   }
-  return root.contiguous() ? flat.reshape(root.shape) : at(flat, root, span.low).clone();
+  return root.contiguous() && flat.numel() == root.shape.numel() ? flat.reshape(root.shape)
+                                                                 : at(flat, root, span.low).clone();
 }
 
 NDArray pick_values(const NDArray& x, const ViewPlace& place) {
   const Layout &root = place.root, &view = place.view;
   if (same_order(place)) return x.reshape(view.shape);
   if (view.shape.numel() == 0) return zeros(view.shape, x.dtype(), x.context());
-  const Span span(root);
-  if (root.contiguous()) {
+  if (x.numel() == 0) return zeros(view.shape, x.dtype(), x.context());
+  Span span(root);
+  const bool within = span.contains(Span(view));
+  span.include(Span(view));
+  if (root.contiguous() && within) {
     const NDArray rows = x.to_contiguous();
     return rows.as_strided(view.shape, view.strides, rows.impl().offset + view.offset - span.low);
   }
@@ -158,8 +169,9 @@ NDArray recorded(const char* name, const NDArray& x, const Values& values, Back 
     NoGrad pause;
     result = values();
     // A new array, because the result may be x itself, which has a node, or a view, which takes its node from
-    // its root.
-    if (record) result = NDArray(without_edge(result.impl()));
+    // its root. A copy if elements share memory: an array with a node of its own must have a place for each
+    // of them (record_view).
+    if (record) result = result.impl().may_overlap() ? result.clone() : NDArray(without_edge(result.impl()));
   }
   if (record) record_function(name, x, result, std::move(back));
   return result;
@@ -181,10 +193,12 @@ NDArray pick(const NDArray& x, const Place& place) {
       [place](const NDArray& h) { return spread(h, place); });
 }
 
-ViewNode::ViewNode(Edge root, Place place)
+ViewNode::ViewNode(Edge root, Place place, uint64_t scope)
     : FunctionNode("view", {std::move(root)}, 1, [place = std::move(place)](const Step& step) {
         if (step.wanted[0] != 0) step.results[0] = spread(step.heads[0], place);
-      }) {}
+      }) {
+  set_scope(scope);
+}
 
 Ref<Node> make_view_node(const Edge& edge, const ArrayImpl& root, const ArrayImpl& view) {
   ViewPlace place{Layout(root), Layout(view)};
@@ -195,11 +209,14 @@ Ref<Node> make_view_node(const Edge& edge, const ArrayImpl& root, const ArrayImp
     place.root.strides = contiguous_strides(place.root.shape);
     place.root.offset = 0;
   }
-  return make_node<ViewNode>(edge, std::make_shared<const ViewPlace>(std::move(place)));
+  // A view that was taken before its root was recorded counts as taken when the root was recorded.
+  const uint64_t scope = std::max(NodeScope::of_view(view), edge.node->scope());
+  return make_node<ViewNode>(edge, std::make_shared<const ViewPlace>(std::move(place)), scope);
 }
 
 // The node of a view is made when it is first needed (edge_of).
 void record_view(ArrayImpl&, ArrayImpl& view) {
+  NodeScope::add_view(view);
   // Where elements of a view share memory, as after broadcasting, a place in memory is not one element of it.
   // Views of such a view belong to its base.
   while (view.base->base && !view.base->has_own_node() && !apart(Layout(*view.base)))

@@ -48,7 +48,7 @@ NDArray pick(const NDArray& x, const std::shared_ptr<const ViewPlace>& place);
 
 class ViewNode final : public FunctionNode {
  public:
-  ViewNode(Edge root, std::shared_ptr<const ViewPlace> place);
+  ViewNode(Edge root, std::shared_ptr<const ViewPlace> place, uint64_t scope);
   /// Returns true if this node was made for `root`, the current edge of the root array, so that it is still
   /// valid.
   bool shows(const Edge& root) const {

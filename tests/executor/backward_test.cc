@@ -374,5 +374,28 @@ TEST(Backward, SeveralThreadsThroughOneGraph) {
                      "both threads");
 }
 
+// The caller owns the gradients, and the graph of a gradient has saved others: here the head, which is the
+// gradient of the bias too.
+TEST(Backward, ChangesOfGradientsInPlaceDoNotReachTheirGraph) {
+  const auto second = [](bool at_leaves, bool change) {
+    NDArray bias = test::some({2}, 1).requires_grad_(), w = test::some({2, 3}, 2).requires_grad_(),
+            x = test::some({3}, 3).requires_grad_();
+    const NDArray loss = sum(linear(x, w, bias) * 3);
+    std::vector<NDArray> found;
+    if (at_leaves) {
+      loss.backward({}, {.create_graph = true});
+      found = {bias.grad(), x.grad()};
+    } else {
+      found = gradients({loss}, {bias, x}, {.create_graph = true});
+    }
+    if (change) {
+      const NoGrad pause;
+      found[0] *= 0.1;
+    }
+    return gradients({sum(found[1] * found[1])}, {w})[0].to_vector<double>();
+  };
+  for (const bool at_leaves : {false, true}) EXPECT_EQ(second(at_leaves, false), second(at_leaves, true));
+}
+
 }  // namespace
 }  // namespace mx

@@ -91,6 +91,50 @@ TEST(Checkpoint, AddsToTheLeavesAndRunsHooksOnce) {
   EXPECT_EQ(x.grad().to_vector<double>(), (w * w * 2).to_vector<double>());
 }
 
+// A view that existed before the call has its own place in the graph of the call, like any other array.
+TEST(Checkpoint, RunsHooksOfCapturedViewsOnceWithTheWholeGradient) {
+  for (const bool used_before : {false, true}) {
+    for (const bool hook_before : {false, true}) {
+      NDArray w = test::some({2, 2}, 1).requires_grad_();
+      const NDArray x = test::some({2, 2}, 2).requires_grad_(), view = (w * 1).T();
+      NDArray rest = sum(w * 0);
+      if (used_before) rest = rest + sum(view * 0);
+      List seen;
+      const auto add_hook = [&] {
+        view.add_grad_hook([&](const NDArray& g) {
+          seen.push_back(g.clone());
+          return clamp(g, -1, 1);
+        });
+      };
+      if (hook_before) add_hook();
+      const NDArray y = checkpoint([&](const NDArray& a) { return matmul(a, view) * view[0]; }, x);
+      if (!hook_before) add_hook();
+      const NDArray total = sum(y) + sum(view * 5) + rest;
+      total.backward({}, {.retain_graph = true});
+      ASSERT_EQ(1U, seen.size());
+      EXPECT_EQ(w.grad().to_vector<double>(), clamp(seen[0], -1, 1).T().to_vector<double>());
+      const NDArray whole = gradients({total}, {view})[0];
+      const NDArray y_direct = matmul(x, view) * view[0];
+      EXPECT_EQ(whole.to_vector<double>(),
+                gradients({sum(y_direct) + sum(view * 5)}, {view})[0].to_vector<double>());
+    }
+  }
+}
+
+TEST(Checkpoint, MayKeepViewsFromTheFirstRun) {
+  const NDArray x = test::some({2, 2}, 1).requires_grad_(), w = test::some({2, 2}, 2).requires_grad_();
+  NDArray kept;
+  const NDArray y = checkpoint(
+      [&](const NDArray& a) {
+        if (!kept.defined()) kept = w.T();
+        return matmul(a, kept);
+      },
+      x);
+  const List found = gradients({sum(y)}, {x, w});
+  const List direct = gradients({sum(matmul(x, w.T()))}, {x, w});
+  EXPECT_EQ(values_of(found), values_of(direct));
+}
+
 TEST(Checkpoint, HasGradientsOfGradients) {
   const NDArray w = test::some({3}, 2).requires_grad_();
   const auto f = [&](const NDArray& a) { return tanh(a * w) * a; };
@@ -150,11 +194,11 @@ TEST(Checkpoint, WithoutRecordingItIsTheFunction) {
 TEST(Checkpoint, ResultsShareNoMemoryWithAnything) {
   const NDArray x = test::some({2, 2}, 1).requires_grad_(), w = test::some({2, 2}, 2).requires_grad_();
   const std::vector<double> before = x.to_vector<double>();
-  const NDArray h = x * 2;
+  const NDArray h = x * 2, plain = test::some({2, 2}, 3);
   const List out = checkpoint(
       [&](std::span<const NDArray> in) {
         const NDArray made = in[0] * 3;
-        return List{in[0], in[0][0], made, made[1], w, w[0], made.detach()};
+        return List{in[0], in[0][0], made, made[1], w, w[0], made.detach(), plain, plain[0]};
       },
       List{h});
   const auto values = values_of(out);
@@ -166,6 +210,7 @@ TEST(Checkpoint, ResultsShareNoMemoryWithAnything) {
   }
   EXPECT_EQ(h.to_vector<double>(), (x * 2).to_vector<double>());
   EXPECT_EQ(x.to_vector<double>(), before);
+  EXPECT_EQ(plain.to_vector<double>(), test::some({2, 2}, 3).to_vector<double>());
   const List g = gradients({sum(out[0]) + sum(out[3])}, {x}, {.retain_graph = true});
   EXPECT_EQ(g[0].to_vector<double>(), (std::vector<double>{10, 10, 40, 40}));
   test::expect_error<InvalidState>("does not change its inputs in place", [&] {

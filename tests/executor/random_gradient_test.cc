@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "executor/autograd/autograd.h"
+#include "executor/autograd/checkpoint.h"
+#include "executor/autograd/functional.h"
 #include "operators/operators.h"
 #include "tests/support/numeric_gradient.h"
 
@@ -261,6 +263,67 @@ TEST(RandomTargets, AHookThatStopsTheGradientIsADetachInItsPlace) {
   }
 }
 
+/// Outputs of a program, and heads for them.
+struct OutputsAndHeads {
+  Arrays outputs, heads;
+};
+
+NDArray head_of_shape(const Shape& shape, size_t number) {
+  return cos(arange(shape.numel(), f64) * 0.7 + static_cast<double>(number)).reshape(shape);
+}
+
+/// The outputs are what the program has made, and pairs of that: their gradients are views of the heads.
+OutputsAndHeads outputs_and_heads(const Arrays& all, bool recorded) {
+  OutputsAndHeads made;
+  for (size_t k = kLeaves; k < all.size(); ++k) {
+    const NDArray output = k % 2 == 0 ? all[k] : concat(all[k - 1], all[k]);
+    if (!output.requires_grad()) continue;
+    NDArray head = head_of_shape(output.shape(), k);
+    if (recorded) head.requires_grad_();
+    made.outputs.push_back(output);
+    made.heads.push_back(k % 3 == 0 ? head.T().T() : head);
+  }
+  return made;
+}
+
+// A gradient may be a view of a head or of what a hook has returned. The passes must not change these arrays.
+TEST(RandomHeads, MayRequireGradientsAndStayAsTheyAre) {
+  for (unsigned seed = 1; seed <= kPrograms; ++seed) {
+    SCOPED_TRACE(seed);
+    const Program program(seed, false);
+    Arrays found[2], owned[2];
+    for (const bool recorded : {false, true}) {
+      const Arrays leaves = some_leaves(seed);
+      Arrays all;
+      program.run(leaves, nullptr, &all);
+      const auto [outputs, heads] = outputs_and_heads(all, recorded);
+      if (outputs.empty()) break;
+      const Shape last = outputs.back().shape();
+      NDArray parameter = head_of_shape(last, 20);
+      if (recorded) parameter.requires_grad_();
+      for (int pass = 0; pass < 3; ++pass) {
+        owned[recorded] =
+            gradients(outputs, leaves, {.heads = heads, .retain_graph = true, .allow_unused = true});
+        backward(outputs, heads, {.retain_graph = true});
+        if (pass == 0) outputs.back().add_grad_hook([parameter](const NDArray&) { return parameter; });
+      }
+      const Arrays given = outputs_and_heads(all, false).heads;
+      for (size_t i = 0; i < heads.size(); ++i) {
+        EXPECT_EQ(given[i].to_vector<double>(), heads[i].to_vector<double>());
+        for (const NDArray& gradient : owned[recorded])
+          EXPECT_FALSE(gradient.defined() && gradient.shares_memory(heads[i]));
+      }
+      EXPECT_EQ(head_of_shape(last, 20).to_vector<double>(), parameter.to_vector<double>());
+      for (const NDArray& leaf : leaves) found[recorded].push_back(leaf.grad());
+    }
+    for (size_t i = 0; i < found[0].size(); ++i) {
+      if (!found[0][i].defined()) continue;
+      EXPECT_EQ(found[0][i].to_vector<double>(), found[1][i].to_vector<double>());
+      EXPECT_EQ(owned[0][i].to_vector<double>(), owned[1][i].to_vector<double>());
+    }
+  }
+}
+
 // Where elements share memory, views of the view belong to its base.
 TEST(RandomTargets, ViewsOfBroadcastArraysHaveGradients) {
   test::expect_gradients(
@@ -269,6 +332,55 @@ TEST(RandomTargets, ViewsOfBroadcastArraysHaveGradients) {
         return sum(sin(wide.T()) * wide.T()[1]) + sum(wide[{colon, Slice{1, 3}}].T() * 2);
       },
       {Generator(3).uniform(-1, 1, {3}, f64)});
+}
+
+// The derivatives of gradients have broadcast heads and saved values, of which views are taken.
+TEST(RandomTargets, SecondDerivativesMayMeetArraysWhoseElementsShareMemory) {
+  using Map = std::function<NDArray(const NDArray&)>;
+  const std::vector<Map> functions{
+      // The head of concat, and of others, is a broadcast number.
+      [](const NDArray& x) {
+        return concat(x, x).reshape({2, 16});
+      },
+      [](const NDArray& x) {
+        return x.T().reshape({2, 8});
+      },
+      [](const NDArray& x) {
+        return pad(x, {{1, 1}, {1, 1}})[Slice{0, 6}];
+      },
+      [](const NDArray& x) { return sliding_window(x, {2}, {1}).flatten(); },
+      // Operators that save the values.
+      [](const NDArray& x) { return matmul(x, matmul(x, x)).T(); },
+      [](const NDArray& x) { return cumprod(x, 0).T(); },
+      [](const NDArray& x) { return cdist(x, eye(4).to(f64)); },
+      [](const NDArray& x) {
+        const NDArray q = x.reshape({1, 1, 4, 4});
+        return scaled_dot_product_attention(q, q, q);
+      },
+      [](const NDArray& x) { return checkpoint([](const NDArray& a) { return square(a.T()) * a; }, x); },
+  };
+  for (size_t i = 0; i < functions.size(); ++i) {
+    SCOPED_TRACE(i);
+    const auto second = [&](const NDArray& variable, const NDArray& x) {
+      const NDArray loss = square(sum(functions[i](x)));
+      const NDArray gradient = gradients({loss}, {variable}, {.create_graph = true})[0];
+      return gradients({sum(gradient * gradient)}, {variable})[0].to_vector<double>();
+    };
+    NDArray row = Generator(5).uniform(0.1, 1, {4}, f64).requires_grad_();
+    test::expect_close(second(row, stack(Arrays{row, row, row, row})), second(row, row.broadcast_to({4, 4})),
+                       1e-12, "second derivative");
+  }
+}
+
+TEST(RandomTargets, ArgumentsOfGradAndHvpMayBeBroadcast) {
+  const NDArray one = ones({1}, f64).broadcast_to({2, 3});
+  EXPECT_EQ(
+      std::vector<double>(6, 2),
+      hvp([](const NDArray& a) { return sum(square(a.T())); }, one, ones({2, 3}, f64)).to_vector<double>());
+  NDArray row = ones({3}, f64).requires_grad_();
+  const NDArray gradient =
+      grad([](const NDArray& a) { return sum(a.T() * a.T() * a.T()); })(row.broadcast_to({2, 3}));
+  EXPECT_EQ(std::vector<double>(3, 12), gradients({sum(gradient)}, {row})[0].to_vector<double>());
 }
 
 // A row of views beyond the longest one that is followed goes to its root.

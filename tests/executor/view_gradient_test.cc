@@ -116,6 +116,71 @@ TEST(ViewGradient, SecondOrder) {
   }
 }
 
+// The offset of as_strided() counts from the start of the memory, so it may show elements that the view that
+// it is called on does not show. The same elements, taken by their places in the memory, say what is right.
+TEST(ViewGradient, AsStridedReachesElementsOutsideOfAView) {
+  const NDArray start = test::some({4, 6});
+  std::mt19937 random(11);
+  for (int round = 0; round < 300; ++round) {
+    SCOPED_TRACE(round);
+    // Two dimensions that stay within the 24 elements.
+    const int64_t offset = random() % 24, size = 1 + random() % 3;
+    const int64_t step = (23 - offset) / 5 == 0 ? 0 : 1 + random() % ((23 - offset) / 5);
+    const Shape shape{size, 3};
+    const Strides strides{step, step == 0 ? 0 : 1 + static_cast<int64_t>(random() % 2) * (step - 1)};
+    const unsigned kind = random();
+    NDArray gradient[2], second[2];
+    for (const bool by_place : {false, true}) {
+      NDArray x = start.clone();
+      x.requires_grad_();
+      NDArray h = kind % 2 == 0 ? x : x * x;
+      NDArray v = h.flatten()[Slice{kind % 7, 24 - kind % 5, 1 + kind % 3}];
+      if (kind % 3 == 0) v = h[{Slice{1, 4}, Slice{1, 5}}].T();
+      if (kind % 3 == 1) v = v[Slice{1, {}}];
+      const NDArray places = arange(24, i64).as_strided(shape, strides, offset);
+      const NDArray y = by_place ? take(h.flatten(), places) : v.as_strided(shape, strides, offset);
+      gradient[by_place] = gradients({weighed(y)}, {x}, {.create_graph = true})[0];
+      second[by_place] = gradients({weighed(gradient[by_place])}, {x})[0];
+    }
+    test::expect_close(gradient[1].to_vector<double>(), gradient[0].to_vector<double>(), 1e-12, "gradient");
+    test::expect_close(second[1].to_vector<double>(), second[0].to_vector<double>(), 1e-12, "second");
+  }
+}
+
+TEST(ViewGradient, HooksOfAViewGetWhatFlowsThroughAsStridedWithinIt) {
+  NDArray x = test::some({4, 6}).requires_grad_();
+  const NDArray h = x * 1;
+  const auto seen_at = [&](const NDArray& v, const NDArray& shown) {
+    NDArray seen;
+    v.add_grad_hook([&seen](const NDArray& g) {
+      seen = g.clone();
+      return g;
+    });
+    sum(shown).backward({}, {.retain_graph = true});
+    return seen.defined() ? seen.to_vector<double>() : std::vector<double>{};
+  };
+  const NDArray rows = h[Slice{1, 3}];
+  EXPECT_EQ((std::vector<double>{0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}),
+            seen_at(rows, rows.as_strided({6}, {2}, 7)));
+  const NDArray column = h[{colon, 2}];
+  EXPECT_EQ((std::vector<double>{1, 2, 2, 1}), seen_at(column, sliding_window(column, 2)));
+  const NDArray turned = h[{colon, Slice{4, 1, -1}}];
+  EXPECT_EQ((std::vector<double>{0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0}),
+            seen_at(turned, turned.as_strided({3}, {6}, 9)));
+  EXPECT_EQ(0U, seen_at(h[0], h[0].as_strided({2}, {6}, 0)).size());
+}
+
+// A leaf may be a part of a longer memory. What as_strided() shows beyond it is constant.
+TEST(ViewGradient, AsStridedBeyondALeafShowsConstants) {
+  const NDArray memory = arange(8, f64);
+  NDArray leaf = memory[Slice{3, 7, 2}].detach();
+  leaf.requires_grad_();
+  const NDArray shown = leaf.as_strided({8}, {1}, 0);
+  const NDArray gradient = gradients({sum(shown * shown * shown)}, {leaf}, {.create_graph = true})[0];
+  EXPECT_EQ((std::vector<double>{27, 75}), gradient.to_vector<double>());
+  EXPECT_EQ((std::vector<double>{18, 30}), gradients({sum(gradient)}, {leaf})[0].to_vector<double>());
+}
+
 TEST(ViewGradient, AdvancedIndexing) {
   const NDArray rows = array<int64_t>({2, 0, 2});
   check_view([&](const NDArray& x) -> NDArray { return x[rows]; }, {3, 4});
