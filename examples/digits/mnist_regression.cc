@@ -16,7 +16,7 @@ void run(const examples::RunOptions& options, bool softmax) {
   nn::Sequential net{nn::Flatten{}, nn::Linear{784, 10}};
   data::Loader loader = examples::digit_loader(options, examples::normalise_digits());
   optim::SGD optimizer(net.parameters(), {.lr = options.rate, .weight_decay = 1e-4});
-  examples::TrainingRun run(options, loader);
+  examples::TrainingRun run(options, loader, softmax ? "loss=softmax" : "loss=sigmoid");
   optim::CosineLR schedule(optimizer, {.steps = run.steps()});
   run.keep("model", net).keep("optimizer", optimizer).keep("schedule", schedule);
   run.train([&](const NDArray& images, const NDArray& labels) {

@@ -51,7 +51,7 @@ void run(const examples::RunOptions& options, bool v2) {
   data::Loader loader = examples::digit_loader(options, examples::augment_digits());
   optim::SGD optimizer(net.parameters(),
                        {.lr = options.rate, .momentum = 0.9, .weight_decay = 5e-4, .nesterov = true});
-  examples::TrainingRun run(options, loader);
+  examples::TrainingRun run(options, loader, v2 ? "block=v2" : "block=v1");
   optim::CosineLR schedule(optimizer, {.steps = run.steps(), .warmup = run.steps() / 10});
   run.keep("model", net).keep("optimizer", optimizer).keep("schedule", schedule);
   run.train([&](const NDArray& images, const NDArray& labels) {

@@ -1,31 +1,33 @@
 // A mixture of experts reads handwritten digits: a router sends each image to one or two of several experts.
 //
 // The load-balance loss keeps the router from sending all images to a few experts. The program prints the
-// share of the images that each expert got in the last epoch: no expert should be idle.
+// share of the choices that each expert got in the last epoch: no expert should be idle.
 #include <mx/mx.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "examples/support/command_line.h"
+#include "examples/support/training_run.h"
 
 namespace {
 
 using namespace mx;
 
-struct Options {
-  std::string data = "examples/data/mnist";
-  int64_t epochs = 15;
-  int64_t batch = 100;
+struct Options : examples::RunOptions {
   int64_t experts = 8;
   int64_t top_k = 2;
   double balance = 0.01;
-  double rate = 2e-3;
-  int64_t seed = 1;
+
+  Options() : RunOptions{.epochs = 15, .batch = 100, .rate = 2e-3} {}
+  /// A run can be resumed only if these options are equal too.
+  std::string text() const {
+    return detail::concat("experts=", experts, " top-k=", top_k, " balance=", balance);
+  }
 };
 
 struct Net : nn::ModuleOf<Net> {
@@ -72,36 +74,30 @@ void run(const Options& o) {
   data::Loader loader(data::mnist(o.data, data::Split::train, {.shape = {28, 28}}),
                       {.batch_size = o.batch, .shuffle = true, .seed = o.seed, .transform = augment});
   optim::AdamW optimizer(net.parameters(), {.lr = o.rate});
-  optim::CosineLR schedule(optimizer, {.steps = o.epochs * loader.batches(), .warmup = 50});
-  for (int64_t epoch = 1; epoch <= o.epochs; ++epoch) {
-    const auto start = std::chrono::steady_clock::now();
-    metric::MeanLoss mean_loss, mean_balance;
-    int64_t images_seen = 0;
-    {
+  examples::TrainingRun run(o, loader, o.text());
+  optim::CosineLR schedule(optimizer,
+                           {.steps = run.steps(), .warmup = std::min<int64_t>(50, run.steps() / 10)});
+  const NDArray counts = net.mixture.counts;  // the choices of the last epoch
+  run.keep("model", net).keep("optimizer", optimizer).keep("schedule", schedule).keep("counts", counts);
+  int64_t steps = 0;
+  run.train([&](const NDArray& images, const NDArray& labels) {
+    if (steps++ % loader.batches() == 0) {
       const NoGrad pause;
       net.mixture.counts.fill_(0);
     }
-    for (auto& [images, labels] : loader) {
-      const auto [scores, balance] = net.classify(images);
-      const NDArray loss = nn::cross_entropy(scores, labels);
-      optimizer.zero_grad();
-      (loss + o.balance * balance).backward();
-      optimizer.step();
-      schedule.step();
-      mean_loss.update(loss.detach(), labels.size(0));
-      mean_balance.update(balance.detach(), labels.size(0));
-      images_seen += labels.size(0);
-    }
-    const double loss = mean_loss.value(), balance = mean_balance.value();
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    std::printf("epoch %lld: loss %.4f, balance %.3f, %.0f images/s, shares of the experts:",
-                static_cast<long long>(epoch), loss, balance,
-                static_cast<double>(images_seen) / seconds.count());
-    const auto counts = net.mixture.counts.to_vector<double>();
-    for (const double count : counts)
-      std::printf(" %.3f", count / static_cast<double>(images_seen * o.top_k));
-    std::printf("\n");
-  }
+    const auto [scores, balance] = net.classify(images);
+    const NDArray loss = nn::cross_entropy(scores, labels);
+    optimizer.zero_grad();
+    (loss + o.balance * balance).backward();
+    optimizer.step();
+    schedule.step();
+    return loss;
+  });
+  std::vector<double> shares = counts.to_vector<double>();
+  const double choices = std::accumulate(shares.begin(), shares.end(), 0.0);
+  std::printf("shares of the experts in the last epoch:");
+  for (double& share : shares) std::printf(" %.3f", share /= choices);
+  std::printf("\nsmallest share of an expert: %.4f\n", *std::min_element(shares.begin(), shares.end()));
   std::printf("test accuracy: %.4f\n", test_accuracy(net, o.data, prepare));
 }
 
@@ -110,14 +106,10 @@ void run(const Options& o) {
 int main(int argc, char** argv) {
   Options o;
   mx::examples::CommandLine line("A mixture of experts reads handwritten digits");
-  line.option("--data", &o.data, "folder with the MNIST files");
-  line.option("--epochs", &o.epochs, "passes over the training images").within(1, 10000);
-  line.option("--batch", &o.batch, "images in a step").within(2, 20000);
+  o.add_to(line);
   line.option("--experts", &o.experts, "number of experts").within(1, 1000);
   line.option("--top-k", &o.top_k, "experts for each image").within(1, 1000);
   line.option("--balance", &o.balance, "weight of the load-balance loss").at_least(0);
-  line.option("--rate", &o.rate, "learning rate").positive();
-  line.option("--seed", &o.seed, "of the weights and of the order of the images").at_least(0);
   if (const auto status = line.parse(argc, argv)) return *status;
   return mx::examples::run_program("moe_mnist", [&] { run(o); });
 }

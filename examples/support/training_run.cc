@@ -24,13 +24,14 @@ void RunOptions::add_to(CommandLine& line) {
   line.option("--events", &events, "folder for the curves, which TensorBoard shows");
 }
 
-TrainingRun::TrainingRun(const RunOptions& options, data::Loader& loader)
+TrainingRun::TrainingRun(const RunOptions& options, data::Loader& loader, const std::string& other_options)
     : options_(options), loader_(loader) {
   require_checkpoint(options_.save, options_.resume);
   if (!options_.events.empty()) events_.emplace(options_.events);
   checkpoint_.add("loader", loader_).add_random().add("epoch", epoch_);
   checkpoint_.set("options", detail::concat("epochs=", options_.epochs, " batch=", options_.batch,
-                                            " seed=", options_.seed, " rate=", options_.rate));
+                                            " seed=", options_.seed, " rate=", options_.rate,
+                                            other_options.empty() ? "" : " ", other_options));
 }
 
 void TrainingRun::train(const Step& step) {

@@ -49,9 +49,10 @@ class TrainingRun {
  public:
   using Step = std::function<NDArray(const NDArray& images, const NDArray& labels)>;
 
-  /// The loader must outlive the run. Throws InvalidArgument for --resume without --save, and FileError if
-  /// the checkpoint or the curves cannot be written.
-  TrainingRun(const RunOptions& options, data::Loader& loader);
+  /// The loader must outlive the run. `other_options`: a text of the options beside RunOptions that a resumed
+  /// run must share. Throws InvalidArgument for --resume without --save, and FileError if the checkpoint or
+  /// the curves cannot be written.
+  TrainingRun(const RunOptions& options, data::Loader& loader, const std::string& other_options = "");
 
   /// Adds a part to the checkpoint. The object must outlive the run.
   template <class T>

@@ -38,12 +38,13 @@ struct Options : examples::StepOptions {
   int64_t test = 2000;
   int64_t show = 5;
   double rate = 4e-3;
+  double decay = 0.1;
 
   Options() : StepOptions{.steps = 4000} {}
   /// A run can be resumed only if these options are equal too.
   std::string text() const {
     return detail::concat("digits=", digits, " batch=", batch, " embedding=", embedding, " hidden=", hidden,
-                          " heads=", heads, " rate=", rate);
+                          " heads=", heads, " rate=", rate, " decay=", decay);
   }
 };
 
@@ -161,7 +162,8 @@ void run(const Options& o) {
   Net net(o);
   std::printf("seq2seq_addition: numbers of up to %lld digits, %lld parameters\n",
               static_cast<long long>(o.digits), static_cast<long long>(net.num_parameters()));
-  optim::Adam optimizer(net.parameters(), {.lr = o.rate, .max_norm = 1});
+  // Without the decay of the weights the network learns the additions of training rather than how to add.
+  optim::AdamW optimizer(net.parameters(), {.lr = o.rate, .weight_decay = o.decay, .max_norm = 1});
   optim::CosineLR schedule(optimizer, {.steps = o.steps, .warmup = o.steps / 20});
   examples::StepRun training(o, o.text());
   training.keep("model", net).keep("optimizer", optimizer).keep("schedule", schedule);
@@ -190,6 +192,7 @@ int main(int argc, char** argv) {
       .within(2, 65536);
   line.option("--heads", &o.heads, "of attention").within(1, 1000);
   line.option("--rate", &o.rate, "highest learning rate").positive();
+  line.option("--decay", &o.decay, "decay of the weights").at_least(0);
   line.option("--test", &o.test, "additions to test with").within(1, 1000000);
   line.option("--show", &o.show, "answers to print").at_least(0);
   if (const auto status = line.parse(argc, argv)) return *status;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The examples that train on the digits, shortened: they learn, with the same bits at any number of threads and after
-being killed and resumed, in flat memory. Usage: ... PROGRAM DATA"""
+being killed and resumed, in flat memory. Usage: ... PROGRAM DATA [OPTION VALUE]"""
 
 import gzip
 import os
@@ -14,18 +14,34 @@ import time
 import unittest
 
 PROGRAM = DATA = NAME = ""
+VARIANT = []  # an option that chooses what the program trains
 SHORT = "MX_TEST_SHORT" in os.environ  # set in sanitizer builds, where programs are slow
 IMAGES, TESTS = (300, 100) if SHORT else (1000, 500)
 
 # The options of a short run, the line of its result, and what that must reach. A run that learns nothing reaches 0.1.
 RUNS = {
     "mnist_regression": (["--rate", "0.01"], r"test accuracy: (.*)", 0.80),
+    "mnist_regression --loss sigmoid": (["--rate", "0.01"], r"test accuracy: (.*)", 0.80),
     "mnist_mlp": (["--rate", "0.001"], r"test accuracy: (.*)", 0.80),
     "mnist_lenet": (["--rate", "0.01"], r"test accuracy: (.*)", 0.85),
     "mnist_resnet": (["--rate", "0.02"], r"test accuracy: (.*)", 0.85),
+    "mnist_resnet --block v1": (["--rate", "0.02"], r"test accuracy: (.*)", 0.85),
+    "moe_mnist": (["--rate", "0.002"], r"test accuracy: (.*)", 0.80),
     "mnist_autoencoder": (["--rate", "0.001"], r"test accuracy of a linear layer on the codes: (.*)", 0.75),
     "mnist_gan": (["--picture", "picture.png"], r"mean certainty of the judge: (.*)", 0.3),
 }
+
+
+# An option of the program's own that a resumed run must share, another value, and the default.
+OTHERS = {
+    "mnist_regression": ("loss", "sigmoid", "softmax"),
+    "mnist_resnet": ("block", "v1", "v2"),
+    "moe_mnist": ("balance", "0.5", "0.01"),
+}
+
+
+def run_of():
+    return RUNS[" ".join([NAME, *VARIANT])]
 
 
 def write_data(folder):
@@ -55,7 +71,7 @@ class DigitsExample(unittest.TestCase):
 
     def start(self, *arguments, threads="2"):
         return subprocess.Popen(
-            [PROGRAM, "--data", self.folder, *RUNS[NAME][0], *arguments],
+            [PROGRAM, "--data", self.folder, *VARIANT, *run_of()[0], *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -97,7 +113,7 @@ class DigitsExample(unittest.TestCase):
         self.assertRegex(err, r"\d+ images/s, ")
         if SHORT:
             return
-        _, pattern, bar = RUNS[NAME]
+        _, pattern, bar = run_of()
         reached = re.search(pattern, out)
         self.assertTrue(reached, out)
         self.assertGreater(float(reached.group(1)), bar)
@@ -112,6 +128,15 @@ class DigitsExample(unittest.TestCase):
             _, err = process.communicate()
         self.assertEqual(process.returncode, 1)
         self.assertRegex(err, rf"\A{NAME}: .*batch=50.*batch=100")
+        self.assertTrue(before == slurp(self.path("model")))
+        if VARIANT or NAME not in OTHERS:
+            return
+        option, other, default = OTHERS[NAME]
+        arguments = ["--epochs", "1", "--batch", "100", "--save", "model", "--resume", f"--{option}", other]
+        with self.start(*arguments) as process:
+            _, err = process.communicate()
+        self.assertEqual(process.returncode, 1)
+        self.assertRegex(err, rf"\A{NAME}: .*{option}={other}.*{option}={default}")
         self.assertTrue(before == slurp(self.path("model")))
 
     def test_wrong_usage_and_missing_data_are_named(self):
@@ -135,4 +160,6 @@ class DigitsExample(unittest.TestCase):
 if __name__ == "__main__":
     PROGRAM, DATA = os.path.abspath(sys.argv.pop(1)), os.path.abspath(sys.argv.pop(1))
     NAME = os.path.basename(PROGRAM)
+    if " ".join([NAME, *sys.argv[1:3]]) in RUNS:
+        VARIANT, sys.argv[1:3] = sys.argv[1:3], []
     unittest.main()

@@ -20,11 +20,13 @@ class MoeMnist(unittest.TestCase):
         for top_k in ["2"] if SHORT else ["1", "2"]:
             result = run("--data", DATA, "--epochs", "1", "--experts", "4", "--top-k", top_k)
             self.assertEqual(result.returncode, 0, result.stderr)
-            epoch, last = result.stdout.splitlines()
-            shares = [float(share) for share in epoch.split("experts: ")[1].split()]
+            experts, smallest, last = result.stdout.splitlines()
+            shares = [float(share) for share in experts.split("in the last epoch: ")[1].split()]
             self.assertEqual(len(shares), 4)
             self.assertAlmostEqual(sum(shares), 1, places=2)
-            self.assertGreater(min(shares), 0.02, epoch)
+            self.assertGreater(min(shares), 0.02, experts)
+            share = float(re.fullmatch(r"smallest share of an expert: (0\.\d{4})", smallest).group(1))
+            self.assertAlmostEqual(share, min(shares), delta=0.0006)
             self.assertGreater(float(re.fullmatch(r"test accuracy: (0\.\d{4})", last).group(1)), 0.93)
 
     def test_more_choices_than_experts_are_refused(self):
