@@ -32,8 +32,8 @@ namespace mx::comm::shm {
 namespace {
 
 constexpr size_t kTokenBytes = 64;  // of random_secret()
-constexpr size_t kMostStrangers =
-    64;  // connections that have not shown the token, beyond the number of ranks
+// Connections that have not shown the token, beyond the number of ranks.
+constexpr size_t kMostStrangers = 64;
 constexpr size_t kLongestReason = 1000;
 constexpr size_t kMostFiles = 250;   // in one message; the kernel takes 253
 constexpr int64_t kPollMs = 50;      // how often rank 0 looks whether another rank has given up

@@ -77,7 +77,8 @@ class ServerGroup {
   /// Returns the number of a new store. All workers must create their stores in the same order.
   uint16_t new_store();
   /// All servers know that this worker uses one more store, or one less. After the last one, the group tells
-  /// the rendezvous, so that the end of this process is no loss for the stores of other workers.
+  /// the rendezvous, so that the end of this process is no loss for the stores of other workers. If
+  /// it opens a store again, only the servers report its end.
   void store_opened();
   void store_closed();
   void start(int server, Call call);
