@@ -69,7 +69,9 @@ NDArray tanhshrink(const Arg& x) { return x.array - tanh(x); }
 
 NDArray softshrink(const Arg& x, double limit) {
   MX_CHECK(limit >= 0, InvalidArgument, "[softshrink] expected a limit of 0 or more, got ", limit);
-  return x.array - clamp(x, -limit, limit);
+  // The selection decides on the gradient: it is 0 at the limits too.
+  const NDArray rest = x.array - clamp({x.array.detach(), x.where}, -limit, limit);
+  return where({abs(x) <= limit, x.where}, 0, rest);
 }
 
 NDArray hardshrink(const Arg& x, double limit) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/numerics.h"
 #include "operators/cuda_kernels.h"
 #include "operators/kernels/linalg.h"
 #include "operators/linalg_gradient.h"
@@ -112,7 +113,21 @@ void run_solve_triangular(const KernelArgs& args) {
 
 void run_inv(const KernelArgs& args) { kernels::inverse(args.out[0], args.in[0], "linalg_inv"); }
 void run_det(const KernelArgs& args) { kernels::determinant(args.out[0], args.in[0]); }
-void run_slogdet(const KernelArgs& args) { kernels::log_determinant(args.out[0], args.out[1], args.in[0]); }
+
+// Checks the numerics of logarithms, too, unless a matrix is singular: that logarithm is -infinity, as it
+// should be.
+void run_slogdet(const KernelArgs& args) {
+  const Tensor& sign = args.out[0];
+  kernels::log_determinant(sign, args.out[1], args.in[0]);
+  if (!check_numerics()) return;
+  const bool singular = visit(sign.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* const first = sign.as<T>();
+    return std::any_of(first, first + sign.shape.numel(), [](T x) { return x == T(0); });
+  });
+  detail::check_outputs(args, singular ? 1 : 3);
+}
+
 void run_cofactor(const KernelArgs& args) { kernels::cofactors(args.out[0], args.in[0], "linalg_cofactor"); }
 void run_lu_factor(const KernelArgs& args) { kernels::lu(args.out[0], args.out[1], args.out[2], args.in[0]); }
 void run_cholesky(const KernelArgs& args) {
@@ -176,7 +191,7 @@ constexpr Operator kDet = {
 };
 
 constexpr Operator kSlogdet = {
-    .kernel = {"linalg_slogdet", run_slogdet, cuda::linalg_slogdet, kDirectWork},
+    .kernel = {"linalg_slogdet", run_slogdet, cuda::linalg_slogdet, kDirectWork, false},
     .doc = "Sign of the determinant of square matrices (.., n, n), and logarithm of its magnitude.",
     .family = "linalg",
     .inputs = {"a"},

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/numerics.h"
 #include "ndarray/kernels/copy.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
@@ -95,6 +96,8 @@ void infer(InferContext& c) {
 template <ReduceOp kOp>
 void run(const KernelArgs& args) {
   kernels::reduce(kOp, args.out[0], args.in[0], args.attr<ReduceAttrs>().axes);
+  // That of no elements is -infinity, as it should be.
+  if (kOp == ReduceOp::logsumexp && args.in[0].shape.numel() != 0) detail::check_outputs(args, 1);
 }
 
 template <ReduceOp kOp>
@@ -223,7 +226,8 @@ const Operator& record() {
   using Attrs = std::conditional_t<kTotal, TotalAttrs, ReduceAttrs>;
   static const Operator op = {
       .kernel = {kernels::to_string(kOp), kTotal ? run_total<kOp> : run<kOp>, cuda_kernel(kOp),
-                 kOp == ReduceOp::logsumexp ? kDirectSlow : kDirectSimple},
+                 kOp == ReduceOp::logsumexp ? kDirectSlow : kDirectSimple,
+                 kOp != ReduceOp::logsumexp},  // run() checks it
       .doc = kEntries[kIndex].doc,
       .family = "reduction",
       .inputs = {"x"},

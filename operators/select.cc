@@ -1,5 +1,6 @@
 #include "operators/select.h"
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -52,16 +53,28 @@ void gradient_where(GradientContext& g) {
 
 constexpr size_t kNoInput = SIZE_MAX;
 
+/// Returns where x equals a limit. An infinite number is no limit.
+NDArray at_limit(const NDArray& x, const Operand& limit) {
+  const bool none = !limit.is_array() && std::isinf(limit.number().real());
+  return none ? less(x, x) : equal(x, limit);
+}
+
 /// Sets the gradients of clamp(x, low, high), where x is input 0 and the limits are the inputs `low_input`
-/// and `high_input`, or numbers (kNoInput). If x equals one limit, both get half of the gradient; if it
-/// equals both, x gets it. If low > high, `high` gets it.
+/// and `high_input`, or one of them is a number (kNoInput). If x equals one array, both get half of the
+/// gradient; if it equals both, x gets it. If x equals a number, no input gets it. If low > high, `high` gets
+/// it.
 void set_clamp_gradients(GradientContext& g, const Operand& low, size_t low_input, const Operand& high,
                          size_t high_input) {
   const NDArray& x = g.input(0);
-  const NDArray ordered = less_equal(low, high), at_low = equal(x, low), at_high = equal(x, high);
+  const NDArray ordered = less_equal(low, high), at_low = at_limit(x, low), at_high = at_limit(x, high);
   const NDArray divided = logical_and(ordered, not_equal(at_low, at_high));
   const NDArray shared = where(divided, g.head() * 0.5, g.head());
-  if (g.wanted(0)) g.set(0, where(logical_and(ordered, clamp(x, low, high) == x), shared, 0));
+  if (g.wanted(0)) {
+    NDArray is_result = logical_and(ordered, clamp(x, low, high) == x);
+    if (low_input == kNoInput) is_result = logical_and(is_result, logical_not(at_low));
+    if (high_input == kNoInput) is_result = logical_and(is_result, logical_not(at_high));
+    g.set(0, where(is_result, shared, 0));
+  }
   if (low_input != kNoInput && g.wanted(low_input)) {
     const NDArray is_result = logical_or(less(x, low), logical_and(at_low, divided));
     g.set(low_input, where(logical_and(ordered, is_result), shared, 0));

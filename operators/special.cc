@@ -221,7 +221,9 @@ NDArray erfinv(const Arg& x) { return call(erfinv_record(), {}, x); }
 NDArray logit(const Arg& x, std::optional<double> eps) {
   if (!eps) return call(logit_record(), {}, x);
   MX_CHECK(*eps >= 0 && *eps <= 0.5, InvalidArgument, "[logit] expected an eps from 0 to 0.5, got ", *eps);
-  return call(logit_record(), {}, {clamp(x, *eps, 1 - *eps), x.where});
+  // The gradient of clamp() is 0 at the limits. That of logit() is not: at eps and 1 - eps it is x's.
+  const NDArray limited = clamp({x.array.detach(), x.where}, *eps, 1 - *eps);
+  return call(logit_record(), {}, {where({limited == x.array, x.where}, x.array, limited), x.where});
 }
 
 NDArray xlogy(const Operand& x, const Operand& y) { return call_binary(xlogy_record(), x, y); }

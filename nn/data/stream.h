@@ -95,7 +95,7 @@ class StreamLoader {
   /// Returns the position after the last batch that the most recent loop received.
   StreamState state() const;
   /// Makes the next begin() continue there, for a loader with the same data and options. The samples before
-  /// are read and dropped.
+  /// are read and dropped, and so are errors of damaged ones.
   void restore(const StreamState& state);
 
  private:

@@ -88,11 +88,11 @@ struct StreamBatch {
   /// the engine would give it the type OperationError.
   std::exception_ptr error;
 
+  /// Reads the batch behind the next `skip` ones.
   void read(StreamReader& reader, const StreamOptions& options, int64_t skip) {
     try {
+      for (; skip > 0; --skip) skip_batch(reader, options);
       NumberedSample one;
-      for (int64_t i = 0; i < skip && reader.next(one); ++i) {
-      }
       while (static_cast<int64_t>(samples.size()) < options.batch_size && reader.next(one))
         samples.push_back(std::move(one));
       is_full = static_cast<int64_t>(samples.size()) == options.batch_size;
@@ -111,6 +111,16 @@ struct StreamBatch {
   }
 
  private:
+  // A damaged record ends a batch. The program has received its error before it saved the position.
+  static void skip_batch(StreamReader& reader, const StreamOptions& options) {
+    try {
+      NumberedSample one;
+      for (int64_t i = 0; i < options.batch_size && reader.next(one); ++i) {
+      }
+    } catch (const FormatError&) {
+    }
+  }
+
   void transform_and_collate(const StreamOptions& options, uint64_t key) {
     if (options.transform != nullptr)
       parallel_for(static_cast<int64_t>(samples.size()), 1, [&](int64_t begin, int64_t end) {
@@ -143,7 +153,7 @@ class StreamLoader::Run final : public detail::BatchRun {
         state_(begin),
         reader_(std::make_shared<StreamReader>(*core_->dataset, core_->options, begin.epoch)),
         key_(epoch_key(core_->options.seed, begin.epoch, RandomPurpose::sample)),
-        skip_(begin.position * core_->options.batch_size) {
+        skip_(begin.position) {
     fill_queue();
   }
 
@@ -213,7 +223,7 @@ class StreamLoader::Run final : public detail::BatchRun {
   StreamState state_;
   std::shared_ptr<StreamReader> reader_;
   uint64_t key_;
-  int64_t skip_;  // samples before the restored position
+  int64_t skip_;  // batches before the restored position
   std::deque<Flight> queue_;
   NDArray order_ = detail::step_token();  // each step that reads the stream updates it
   detail::Turn turn_;

@@ -145,6 +145,47 @@ TEST_P(StreamModes, APositionContinuesThere) {
   error_of<InvalidArgument>([&] { again.restore({-1, 0}); });
 }
 
+TEST_P(StreamModes, APositionBehindADamagedRecordContinuesThere) {
+  for (const int64_t buffer : {0, 5}) {
+    const StreamOptions options{.batch_size = 3, .shuffle_buffer = buffer, .seed = 4};
+    // The rest of the epoch, with an empty list for each error. `states` gets the position after each of
+    // them.
+    const auto rest_of = [](StreamLoader& loader, std::vector<StreamState>* states) {
+      std::vector<std::vector<int64_t>> rest;
+      const auto step = [&](const auto& move) {
+        for (int errors = 0; errors < 10; ++errors) try {
+            move();
+            return;
+          } catch (const FormatError&) {
+            rest.emplace_back();
+            if (states != nullptr) states->push_back(loader.state());
+          }
+      };
+      StreamLoader::Iterator batch;
+      step([&] {
+        loader.restore(loader.state());
+        batch = loader.begin();
+      });
+      while (batch != loader.end()) {
+        rest.push_back((*batch)[0].to_vector<int64_t>());
+        if (states != nullptr) states->push_back(loader.state());
+        step([&] { ++batch; });
+      }
+      return rest;
+    };
+    std::vector<StreamState> states;
+    StreamLoader whole(counting(20, {0, 5, 12, 19}), options);
+    const std::vector<std::vector<int64_t>> all = rest_of(whole, &states);
+    ASSERT_EQ(all.size(), states.size());
+    for (size_t i = 0; i < states.size(); ++i) {
+      StreamLoader again(counting(20, {0, 5, 12, 19}), options);
+      again.restore(states[i]);
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+      EXPECT_EQ(std::vector<std::vector<int64_t>>(begin, all.end()), rest_of(again, nullptr));
+    }
+  }
+}
+
 TEST(StreamTest, AStreamWithoutEndIsReadAheadByThePrefetchedBatchesOnly) {
   const auto read = std::make_shared<std::atomic<int64_t>>(0);
   StreamLoader loader(counting(-1, {}, read), {.batch_size = 2, .prefetch = 3});

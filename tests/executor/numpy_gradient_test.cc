@@ -128,6 +128,9 @@ TEST(NumpyGradients, OfProducts) {
 TEST(NumpyGradients, OfSpecialFunctions) {
   const NDArray x = test::some({5}) * 0.5;
   expect_gradients_through("logit", [](const Arrays& a) { return logit(a[0], 1e-3); }, {x});
+  // At its limits logit() has the gradient of x. PyTorch has the same.
+  EXPECT_EQ((std::vector<double>{0, 16. / 3, 4, 16. / 3, 0}),
+            gradient_at([](const NDArray& a) { return logit(a, 0.25); }, array({0.1, 0.25, 0.5, 0.75, 0.9})));
   expect_gradients_through("xlogy", [](const Arrays& a) { return xlogy(a[0], a[1]); }, {x, x + 0.3});
   EXPECT_EQ((std::vector<double>{0}),
             gradient_at([](const NDArray& a) { return round(a, 2); }, array({1.234})));
@@ -136,6 +139,27 @@ TEST(NumpyGradients, OfSpecialFunctions) {
                                                return xlogy(a, array({0., std::exp(1.)}));
                                              },
                                              array({0., 0.})));
+}
+
+TEST(NumpyGradients, OfClampAtANumberAreZeroAndAtAnArrayHalf) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const NDArray x = array({-1., 0., 0.5, 1., 2., inf}), zero = zeros({}, f64), one = ones({}, f64);
+  const auto check = [&](const std::vector<double>& of_x, double of_limit, bool low_is_array) {
+    NDArray v = x.clone().requires_grad_(), limit = (low_is_array ? zero : one).clone().requires_grad_();
+    sum(low_is_array ? clamp(v, limit, 1) : clamp(v, 0, limit)).backward();
+    EXPECT_EQ(of_x, v.grad().to_vector<double>());
+    EXPECT_EQ(of_limit, limit.grad().item<double>());
+  };
+  check({0, 0, 1, 0.5, 0, 0}, 2.5, false);
+  check({0, 0.5, 1, 0, 0, 0}, 1.5, true);
+  EXPECT_EQ((std::vector<double>{0, 0, 1, 0, 0, 0}),
+            gradient_at([](const NDArray& a) { return clamp(a, 0, 1); }, x));
+  // Equal to the number and to the array.
+  EXPECT_EQ((std::vector<double>{0, 0, 0, 0, 0, 0}),
+            gradient_at([&](const NDArray& a) { return clamp(a, 1, one); }, x));
+  // No limit above.
+  EXPECT_EQ((std::vector<double>{0, 0.5, 1, 1, 1, 1}),
+            gradient_at([&](const NDArray& a) { return clamp_min(a, zero); }, x));
 }
 
 }  // namespace

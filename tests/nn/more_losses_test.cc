@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "nn/activations.h"
 #include "tests/nn/golden.h"
 #include "tests/nn/models.h"
@@ -147,6 +150,17 @@ TEST(MoreLosses, BadInputsAreErrors) {
   EXPECT_THROW(nn::Hardshrink(-1)(x), InvalidArgument);
   EXPECT_THROW(nn::RReLU(0.5, 0.25), InvalidArgument);
   EXPECT_THROW(nn::Softmax2d()(x), InvalidArgument);
+}
+
+// PyTorch has the same gradient at the limits.
+TEST(MoreLosses, SoftshrinkHasTheGradientZeroFromLimitToLimit) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  NDArray x = array({-1., -0.5, 0., 0.5, 1., nan}).requires_grad_();
+  const NDArray y = nn::softshrink(x, 0.5);
+  sum(y).backward();
+  EXPECT_EQ((std::vector<double>{1, 0, 0, 0, 1, 1}), x.grad().to_vector<double>());
+  EXPECT_EQ((std::vector<double>{-0.5, 0, 0, 0, 0.5}), y.slice(0, {0, 5}).to_vector<double>());
+  EXPECT_TRUE(std::isnan(y[5].item<double>()));
 }
 
 TEST(MoreLosses, TheWeightsOfClassesAreBuffers) {

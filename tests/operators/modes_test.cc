@@ -226,6 +226,8 @@ TEST_P(Modes, CheckedNumericsLetResultsPassThatAreInfiniteByDefinition) {
   EXPECT_EQ((std::vector<float>{-INFINITY, 1, 3}), cummax(x, 0, true).to_vector<float>());
   EXPECT_EQ((std::vector<float>{INFINITY, 1, 1}), cummin(x, 0, true).to_vector<float>());
   EXPECT_EQ(-INFINITY, logcumsumexp(x, 0, true)[0].item<float>());
+  EXPECT_EQ(-INFINITY, logsumexp(zeros({2, 0}), 1)[0].item<float>());
+  EXPECT_EQ(-INFINITY, linalg::slogdet(zeros({2, 2})).logabsdet.item<float>());
   // Results that ought to be finite are still checked.
   const NDArray large = full({1, 1, 2, 2}, 3e38);
   const NDArray bad = scaled_dot_product_attention(large, large, large);
