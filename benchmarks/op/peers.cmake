@@ -28,7 +28,7 @@ endif()
 
 if(NOT MX_ENGINE_ONLY)
   op_program(eager_bench SOURCES eager_bench.cc LIBRARIES mx::executor)
-  op_program(op_bench SOURCES op_bench.cc LIBRARIES mx::executor mx::optim)
+  op_program(op_bench SOURCES op_bench.cc op/families.cc LIBRARIES mx::executor mx::optim)
   op_program(index_bench SOURCES index_bench.cc LIBRARIES mx::operators)
   op_program(registry_bench SOURCES registry_bench.cc ../tests/support/large_sample.cc LIBRARIES mx::operators mx::operator_samples)
   op_program(train_bench RUNNER mx_train_bench SOURCES train_bench.cc train/networks.cc LIBRARIES mx::nn)
