@@ -6,6 +6,11 @@ add_library(mx_op_bench STATIC op/runner.cc)
 target_link_libraries(mx_op_bench PUBLIC mx_bench_support PRIVATE mx_command_line mx_flags)
 add_library(mx_train_bench STATIC train/runner.cc)
 target_link_libraries(mx_train_bench PUBLIC mx_bench_support PRIVATE mx_command_line mx_flags)
+if(hwy_FOUND)
+  target_sources(mx_train_bench PRIVATE op/bandwidth.cc)
+  target_compile_definitions(mx_train_bench PRIVATE MX_BENCH_PEAK)
+  target_link_libraries(mx_train_bench PRIVATE hwy::hwy)
+endif()
 
 # op_program(<name> SOURCES ... LIBRARIES ... [RUNNER library]), and a test that runs all of its cases once.
 function(op_program name)
