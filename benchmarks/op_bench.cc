@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/op/families.h"
 #include "benchmarks/op/runner.h"
 #include "executor/autograd/autograd.h"
 #include "operators/operators.h"
@@ -150,8 +151,8 @@ OpCall sparse(const OpCase& c) {
 
 OpCall recurrent_call(const OpCase& c) {
   const RecurrentShape& s = recurrent_shapes()[static_cast<size_t>(c.side)];
-  const bool lstm = c.op.starts_with("lstm"), train = c.op.ends_with("_train");
-  const int64_t gates = lstm ? 4 : 3;
+  const bool lstm = c.op.starts_with("lstm"), gru = c.op.starts_with("gru"), train = c.op.ends_with("_train");
+  const int64_t gates = lstm ? 4 : gru ? 3 : 1;
   const auto numbers = [&](const mx::Shape& shape, uint32_t seed) {
     const NDArray x = mx::array(op_input(shape.numel(), seed)).reshape(shape) * 0.05;
     return train ? x.clone().requires_grad_() : x;
@@ -163,7 +164,9 @@ OpCall recurrent_call(const OpCase& c) {
   const NDArray state = mx::zeros({s.batch, s.hidden}), dy = mx::ones({s.steps, s.batch, s.hidden});
   const std::vector<NDArray> leaves = {x, w.w_ih, w.w_hh, w.b_ih, w.b_hh};
   return [=] {
-    const NDArray y = lstm ? mx::lstm(x, w, state, state).y : mx::gru(x, w, state).y;
+    const NDArray y = lstm  ? mx::lstm(x, w, state, state).y
+                      : gru ? mx::gru(x, w, state).y
+                            : mx::rnn(x, w, state).y;
     if (!train) {
       y.wait();
       return;
@@ -173,8 +176,10 @@ OpCall recurrent_call(const OpCase& c) {
 }
 
 OpCall prepare(const OpCase& c, int) {
+  if (OpCall call = family_call(c)) return call;
   if (c.op.starts_with("csr_") || c.op == "segment_sum") return sparse(c);
-  if (c.op.starts_with("lstm_") || c.op.starts_with("gru_")) return recurrent_call(c);
+  if (c.op.starts_with("lstm_") || c.op.starts_with("gru_") || c.op.starts_with("rnn_"))
+    return recurrent_call(c);
   if (c.op.starts_with("conv_")) return convolution_call(c);
   if (c.op == "adam") return adam(c);
   if (c.op.find("_norm") != std::string::npos) return normalisation(c);

@@ -40,6 +40,26 @@
 //   lstm_fwd gru_fwd    a recurrent layer of one direction with biases, in the shapes of recurrent_shapes();
 //   lstm_train          GFLOP/s count the products of inputs and states. _train: with the gradients of
 //   gru_train           inputs, weights and biases, which count twice as much as the forward pass
+//   rnn_fwd rnn_train  the same with tanh and without gates
+//
+//   attention_fwd      (batch, heads, length, width), in the shapes of attention_shapes(); GFLOP/s count both
+//   attention_train    products, half of them if causal; _train as above
+//   rotary_embedding   of rows of 64
+//   convolution_1d convolution_3d convolution_transpose    in the shapes of spatial_shapes(), counted as
+//   conv_ max_pool avg_pool max_pool_train    windows of 2 x 2 without overlap; GB/s count operand and
+//   result, with
+//                      gradients twice
+//   group_norm instance_norm group_norm_train    of (n, 16 channels, m), 4 groups, with weight and bias
+//   nearest bilinear bicubic    interpolation of images to twice their height and width
+//   unfold fold        windows of 3 x 3 of padded images, and their sums
+//   embedding          rows of 128 of a table of kTableRows rows; GB/s count the rows that are taken
+//   embedding_train embedding_sparse    its gradient, dense (with the whole table) and as rows
+//   segment_mean segment_max segment_softmax    as segment_sum; softmax counts operand and result
+//   ctc ctc_train      (steps, batch, 40 classes), targets of a quarter of the steps; GB/s count the operand,
+//                      and its gradient
+//   inv det qr eigh lstsq    square matrices; 2 n^3, 2/3 n^3, 8/3 n^3, 9 n^3 and 10/3 n^3 operations (lstsq
+//                      as by QR, with a right side of n columns)
+//   fft_<n>            rows of n complex numbers, 64Ki in all; 5 log2(n) operations per number
 //
 // Results are written to memory that the system reuses (peers with an `out` argument), as in our own kernels.
 #pragma once
@@ -59,6 +79,9 @@ constexpr int64_t kOpBatch = 8;      ///< of batch_norm
 
 constexpr int64_t kSparseRows = 16384;
 constexpr int64_t kSparseEntries = 8;
+
+constexpr int64_t kTableRows = 32768;
+constexpr int64_t kCtcClasses = 40;
 
 struct OpCase {
   std::string name;      ///< "add/256KiB", "sgemm_64"
@@ -116,6 +139,115 @@ inline const std::vector<RecurrentShape>& recurrent_shapes() {
   return shapes;
 }
 
+struct AttentionShape {
+  const char* name;
+  int64_t batch, heads, length, width;
+  bool causal;
+
+  int64_t elements() const { return batch * heads * length * width; }
+  double operations() const {
+    return (causal ? 2. : 4.) * static_cast<double>(elements()) * static_cast<double>(length);
+  }
+};
+
+/// OpCase::side is the index.
+inline const std::vector<AttentionShape>& attention_shapes() {
+  static const std::vector<AttentionShape> shapes = {{"b1_h2_l32_w16", 1, 2, 32, 16, false},
+                                                     {"b16_h8_l128_w64", 16, 8, 128, 64, false},
+                                                     {"b1_h8_l1024_w64", 1, 8, 1024, 64, false},
+                                                     {"b1_h8_l1024_w64_causal", 1, 8, 1024, 64, true}};
+  return shapes;
+}
+
+/// A convolution whose axes have equal sizes. A transposed one makes images of `size` from smaller ones.
+struct SpatialShape {
+  const char* op;
+  const char* name;
+  int64_t axes, images, in, size, out, kernel, stride, padding;
+
+  int64_t result() const { return (size + 2 * padding - kernel) / stride + 1; }
+  double operations() const {
+    const auto power = [&](int64_t n) { return std::pow(static_cast<double>(n), static_cast<double>(axes)); };
+    return 2. * static_cast<double>(images * out * in) * power(result()) * power(kernel);
+  }
+};
+
+/// OpCase::side is the index.
+inline const std::vector<SpatialShape>& spatial_shapes() {
+  static const std::vector<SpatialShape> shapes = {
+      {"convolution_1d", "4x4x5_128", 1, 2, 4, 128, 4, 5, 1, 2},
+      {"convolution_1d", "64x64x5_1024", 1, 16, 64, 1024, 64, 5, 1, 2},
+      {"convolution_3d", "2x2x3_8", 3, 1, 2, 8, 2, 3, 1, 1},
+      {"convolution_3d", "16x32x3_16", 3, 4, 16, 16, 32, 3, 1, 1},
+      {"convolution_transpose", "2x4x4_16_stride2", 2, 1, 4, 16, 2, 4, 2, 1},
+      {"convolution_transpose", "64x128x4_32_stride2", 2, 16, 64, 32, 128, 4, 2, 1}};
+  return shapes;
+}
+
+/// The cases of operator families with two sizes each, or with shapes of their own.
+inline void add_family_cases(std::vector<OpCase>& cases) {
+  for (size_t i = 0; i < attention_shapes().size(); ++i) {
+    const AttentionShape& s = attention_shapes()[i];
+    for (const auto& [op, passes] : {std::pair("attention_fwd", 1), std::pair("attention_train", 3)})
+      cases.push_back({std::string(op) + '/' + s.name, op, s.elements(), static_cast<int64_t>(i),
+                       passes * s.operations(), "GFLOP/s"});
+  }
+  for (size_t i = 0; i < spatial_shapes().size(); ++i) {
+    const SpatialShape& s = spatial_shapes()[i];
+    int64_t elements = s.images * s.in;
+    for (int64_t axis = 0; axis < s.axes; ++axis) elements *= s.size;
+    cases.push_back({std::string(s.op) + '/' + s.name, s.op, elements, static_cast<int64_t>(i),
+                     s.operations(), "GFLOP/s"});
+  }
+  struct Family {
+    const char* op;
+    double bytes_per_element;
+  };
+  // OpCase::side is the height and width of an image, or the number of rows, steps or labels.
+  const Family images[] = {{"max_pool", 5},  {"max_pool_train", 10}, {"avg_pool", 5}, {"nearest", 20},
+                           {"bilinear", 20}, {"bicubic", 20},        {"unfold", 40},  {"fold", 40}};
+  for (const Family& f : images)
+    for (const int64_t side : {8, 64}) {
+      const int64_t elements = (side == 8 ? 4 : 512) * side * side;
+      cases.push_back(
+          {std::string(f.op) + '/' + std::to_string(elements / side / side) + "x" + std::to_string(side),
+           f.op, elements, side, f.bytes_per_element * static_cast<double>(elements), "GB/s"});
+    }
+  const double table = 4. * static_cast<double>(kTableRows * kOpColumns);
+  for (const int64_t rows : {32, 8192}) {
+    const int64_t elements = rows * kOpColumns;
+    const double bytes = 8. * static_cast<double>(elements);
+    const std::string size = '/' + std::to_string(rows);
+    cases.push_back({"embedding" + size, "embedding", elements, rows, bytes, "GB/s"});
+    cases.push_back({"embedding_train" + size, "embedding_train", elements, rows, bytes + table, "GB/s"});
+    cases.push_back({"embedding_sparse" + size, "embedding_sparse", elements, rows, bytes, "GB/s"});
+  }
+  for (const int64_t n : {16, 64, 256})
+    for (const auto& [op, passes] :
+         {std::pair("segment_mean", 0), std::pair("segment_max", 0), std::pair("segment_softmax", 1)}) {
+      const int64_t elements = kSparseRows * kSparseEntries * n;
+      cases.push_back({std::string(op) + '_' + std::to_string(n), op, elements, n,
+                       4 * static_cast<double>(elements + (passes > 0 ? elements : kSparseRows * n)),
+                       "GB/s"});
+    }
+  for (const auto& [steps, batch] : {std::pair<int64_t, int64_t>(40, 2), {400, 32}})
+    for (const auto& [op, passes] : {std::pair("ctc", 1), std::pair("ctc_train", 2)})
+      cases.push_back({std::string(op) + "/t" + std::to_string(steps) + "_b" + std::to_string(batch), op,
+                       steps * batch * kCtcClasses, steps,
+                       4. * passes * static_cast<double>(steps * batch * kCtcClasses), "GB/s"});
+  for (const int64_t n : {16, 256, 1024})
+    for (const auto& [op, factor] : {std::pair("inv", 2.), std::pair("det", 2. / 3), std::pair("qr", 8. / 3),
+                                     std::pair("eigh", 9.), std::pair("lstsq", 10. / 3)})
+      if (n < 1024 || op[0] == 'i' || op[0] == 'd')
+        cases.push_back({std::string(op) + '_' + std::to_string(n), op, n * n, n,
+                         factor * std::pow(static_cast<double>(n), 3), "GFLOP/s"});
+  for (const int64_t n : {64, 1024, 1000, 65536}) {
+    const int64_t rows = 65536 / n;
+    cases.push_back({"fft_" + std::to_string(n), "fft", rows * n, n,
+                     5. * static_cast<double>(rows * n) * std::log2(static_cast<double>(n)), "GFLOP/s"});
+  }
+}
+
 inline std::vector<OpCase> op_cases() {
   struct Op {
     const char* name;
@@ -140,6 +272,10 @@ inline std::vector<OpCase> op_cases() {
                     {"rms_norm_backward", 12},
                     {"batch_norm", 8},
                     {"batch_norm_backward", 12},
+                    {"group_norm", 8},
+                    {"group_norm_train", 20},
+                    {"instance_norm", 8},
+                    {"rotary_embedding", 8},
                     {"cast_f16", 6},
                     {"cumsum", 8},
                     {"sort", 8},
@@ -191,11 +327,13 @@ inline std::vector<OpCase> op_cases() {
   }
   for (size_t i = 0; i < recurrent_shapes().size(); ++i) {
     const RecurrentShape& s = recurrent_shapes()[i];
-    for (const auto& [op, gates, passes] : {std::tuple("lstm_fwd", 4, 1), std::tuple("lstm_train", 4, 3),
-                                            std::tuple("gru_fwd", 3, 1), std::tuple("gru_train", 3, 3)})
+    for (const auto& [op, gates, passes] :
+         {std::tuple("lstm_fwd", 4, 1), std::tuple("lstm_train", 4, 3), std::tuple("gru_fwd", 3, 1),
+          std::tuple("gru_train", 3, 3), std::tuple("rnn_fwd", 1, 1), std::tuple("rnn_train", 1, 3)})
       cases.push_back({std::string(op) + '/' + s.name, op, s.steps * s.batch * s.inputs,
                        static_cast<int64_t>(i), passes * s.operations(gates), "GFLOP/s"});
   }
+  add_family_cases(cases);
   for (const Op& op : ops) {
     for (const Size& size : sizes) {
       const auto elements = static_cast<double>(size.elements);

@@ -1,10 +1,12 @@
 // train_bench: the training benchmark (benchmarks/train/runner.h) on our arrays, eagerly.
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "benchmarks/train/networks.h"
 #include "benchmarks/train/runner.h"
 #include "executor/autograd/autograd.h"
+#include "nn/generation/generate.h"
 #include "nn/losses.h"
 #include "operators/random.h"
 #include "optim/optimizers.h"
@@ -54,11 +56,25 @@ class Job final : public TrainJob {
   int64_t count_ = 0;
 };
 
+std::function<void()> make_decoder() {
+  const mx::nn::GPT gpt({.vocab_size = kVocabulary,
+                         .n_positions = kPrompt + kDecoded,
+                         .n_embd = kWidth,
+                         .n_layer = kLayers,
+                         .n_head = kHeads,
+                         .n_inner = kFeedForward});
+  const std::vector<int64_t> prompt = mx::randint(0, kVocabulary, {kPrompt}).to_vector<int64_t>();
+  return [=] { mx::nn::generate(gpt, prompt, {.max_new_tokens = kDecoded, .top_k = 1}); };
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  TrainSystem system{
-      "mx_eager", nullptr, network_names(), [](int) { mx::manual_seed(1); },
-      [](const TrainNet& net, int64_t batches) { return std::make_unique<Job>(net, batches); }};
+  TrainSystem system{"mx_eager",
+                     nullptr,
+                     network_names(),
+                     [](int) { mx::manual_seed(1); },
+                     [](const TrainNet& net, int64_t batches) { return std::make_unique<Job>(net, batches); },
+                     make_decoder};
   return run_train_bench(argc, argv, {system});
 }

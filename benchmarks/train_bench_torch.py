@@ -14,7 +14,7 @@ import threading
 import time
 
 CASES = ("mlp_train", "mlp_infer", "mlp_infer_8", "lenet_train", "resnet18_train", "lstm_train", "transformer_train",
-         "first_step")
+         "gpt_decode", "first_step")
 CALLERS = 8  # threads in mlp_infer_8
 MLP_STEPS = 512
 # As kTrainNets of the runner: samples in a batch, batches, learning rate, steps in a block.
@@ -22,6 +22,8 @@ NETS = {"mlp": (64, 16, 0.1, MLP_STEPS), "lenet": (64, 8, 0.1, 64), "resnet18": 
         "lstm": (32, 8, 0.1, 24), "transformer": (16, 4, 0.05, 8)}
 TUNED = {"OMP_WAIT_POLICY": "passive", "MALLOC_TRIM_THRESHOLD_": "1073741824",
          "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "16777216"}
+# Of gpt_decode, as in the runner.
+VOCABULARY, WIDTH, HEADS, LAYERS, FEED_FORWARD, PROMPT, DECODED = 1000, 128, 4, 2, 512, 16, 112
 SYSTEMS = {"pytorch": {}, "pytorch_tuned": TUNED}
 
 
@@ -162,6 +164,52 @@ class Job:
             thread.join()
 
 
+def make_decoder(torch):
+    """A GPT that writes a text, each token the likeliest, with a cache of keys and values. Returns the function."""
+    nn, functional = torch.nn, torch.nn.functional
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+            self.c_attn, self.c_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.mlp = nn.Sequential(nn.Linear(WIDTH, FEED_FORWARD), nn.GELU(approximate="tanh"),
+                                     nn.Linear(FEED_FORWARD, WIDTH))
+
+        def forward(self, x, cache, begin):
+            length = x.shape[1]
+            parts = self.c_attn(self.ln_1(x)).view(1, length, 3, HEADS, WIDTH // HEADS)
+            query, key, value = parts.permute(2, 0, 3, 1, 4)
+            end = begin + length
+            cache[0][:, :, begin:end], cache[1][:, :, begin:end] = key, value
+            # One token sees all keys; those of the prompt, which begins at 0, see earlier ones.
+            y = functional.scaled_dot_product_attention(query, cache[0][:, :, :end], cache[1][:, :, :end],
+                                                        is_causal=length > 1)
+            x = x + self.c_proj(y.transpose(1, 2).reshape(1, length, WIDTH))
+            return x + self.mlp(self.ln_2(x))
+
+    words, places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(PROMPT + DECODED, WIDTH)
+    layers, last = nn.ModuleList([Layer() for _ in range(LAYERS)]), nn.LayerNorm(WIDTH)
+    prompt = torch.randint(0, VOCABULARY, (1, PROMPT))
+
+    def decode():
+        with torch.inference_mode():
+            shape = (1, HEADS, PROMPT + DECODED, WIDTH // HEADS)
+            caches = [(torch.empty(shape), torch.empty(shape)) for _ in range(LAYERS)]
+            tokens, begin, text = prompt, 0, []
+            while len(text) < DECODED:
+                end = begin + tokens.shape[1]
+                x = words(tokens) + places(torch.arange(begin, end))
+                for layer, cache in zip(layers, caches):
+                    x = layer(x, cache, begin)
+                logits = functional.linear(last(x[:, -1]), words.weight)
+                tokens, begin = logits.argmax(-1, keepdim=True), end
+                text.append(int(tokens))  # a program shows each token at once
+        return text
+
+    return decode
+
+
 def measure(args):
     """In a process of its own, which is confined already."""
     import torch  # pylint: disable=import-error,import-outside-toplevel
@@ -171,6 +219,16 @@ def measure(args):
     torch.manual_seed(1)
     if case == "first_step":
         print("loss", Job(torch, "mlp", 1).train(1), flush=True)
+        return 0
+    if case == "gpt_decode":
+        decode, rates = make_decoder(torch), []
+        for number in range(args.samples + 1):  # the first text is a warm-up
+            start = time.perf_counter()
+            decode()
+            if number > 0:
+                rates.append(DECODED / (time.perf_counter() - start))
+        report(case, system, threads, rates, "tokens/s")
+        report(case + "_rss", system, threads, [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024], "MB")
         return 0
     net = net_of(case)
     batch, batches, _, block = NETS[net]

@@ -1,6 +1,7 @@
 #include "optim/lbfgs.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -200,46 +201,58 @@ void LBFGS::iterate(const Closure& closure, Evaluation& now, const NDArray& star
   now = {found.loss, found.gradient};
 }
 
-/// Returns a point that satisfies the strong Wolfe conditions, or the best one if the trials are used up.
-LBFGS::Trial LBFGS::search(const std::function<Trial(double)>& at, Trial start, double first) const {
-  Trial before = start;
-  double length = first;
-  for (int i = 0; i < kMaxTrials; ++i) {
-    Trial now = at(length);
+/// Returns a point that satisfies the strong Wolfe conditions, or the best one if the trials are used up. The
+/// points are those that PyTorch tries.
+LBFGS::Trial LBFGS::search(const std::function<Trial(double)>& at, const Trial& start, double first) const {
+  Trial before = start, now = at(first);
+  for (int trials = 0; trials < kMaxTrials; ++trials) {
     // A loss that is not a number counts as too large.
-    const bool decreased = now.loss <= start.loss + kDecrease * length * start.slope;
-    if (!decreased || (i > 0 && now.loss >= before.loss)) return zoom(at, start, before, now);
+    const bool decreased = now.loss <= start.loss + kDecrease * now.length * start.slope;
+    if (!decreased || (trials > 1 && now.loss >= before.loss)) return zoom(at, start, before, now, trials);
     if (std::fabs(now.slope) <= -kCurvature * start.slope) return now;
-    if (now.slope >= 0) return zoom(at, start, now, before);
-    const double from = length + 0.01 * (length - before.length), to = 10 * length;
-    length = cubic_minimum(before.length, before.loss, before.slope, length, now.loss, now.slope, from, to);
+    if (now.slope >= 0) return zoom(at, start, before, now, trials);
+    const double from = now.length + 0.01 * (now.length - before.length), to = 10 * now.length;
+    const double length =
+        cubic_minimum(before.length, before.loss, before.slope, now.length, now.loss, now.slope, from, to);
     before = std::move(now);
+    now = at(length);
   }
-  return before;
+  return now.loss < start.loss ? now : start;
 }
 
-/// The same in an interval that contains such a point. `low` has the smallest loss so far that has decreased
-/// enough, and its slope points into the interval.
-LBFGS::Trial LBFGS::zoom(const std::function<Trial(double)>& at, const Trial& start, Trial low,
-                         Trial high) const {
+/// The same in the interval between two points, which contains such a point; `trials` points have been tried
+/// before.
+LBFGS::Trial LBFGS::zoom(const std::function<Trial(double)>& at, const Trial& start, Trial first,
+                         Trial second, int trials) const {
   const double size = largest(direction_);
-  for (int i = 0; i < kMaxTrials; ++i) {
-    const double width = std::fabs(high.length - low.length);
-    if (width * size < options_.tolerance_change) break;
-    const double from = std::min(low.length, high.length), to = from + width;
-    // Points near the ends would make the interval hardly smaller.
-    const double length = cubic_minimum(low.length, low.loss, low.slope, high.length, high.loss, high.slope,
-                                        from + 0.1 * width, to - 0.1 * width);
+  std::array<Trial, 2> ends{std::move(first), std::move(second)};
+  // The end with the smaller loss, the first one of equal ones. A loss that is not a number is the larger.
+  const auto lower = [&] { return ends[0].loss <= ends[1].loss || std::isnan(ends[1].loss) ? 0U : 1U; };
+  size_t low = lower();
+  bool stuck = false;  // the last trial was near an end
+  for (; trials < kMaxTrials; ++trials) {
+    const auto [from, to] = std::minmax(ends[0].length, ends[1].length);
+    if ((to - from) * size < options_.tolerance_change) break;
+    double length = cubic_minimum(ends[0].length, ends[0].loss, ends[0].slope, ends[1].length, ends[1].loss,
+                                  ends[1].slope, from, to);
+    // A point near an end makes the interval hardly smaller: so not two of them in a row.
+    const double margin = 0.1 * (to - from);
+    const bool near = std::min(to - length, length - from) < margin;
+    const bool inwards = near && (stuck || length >= to || length <= from);
+    if (inwards) length = std::fabs(length - to) < std::fabs(length - from) ? to - margin : from + margin;
+    stuck = near && !inwards;
+
     Trial now = at(length);
-    if (!(now.loss <= start.loss + kDecrease * length * start.slope) || now.loss >= low.loss) {
-      high = std::move(now);
+    if (!(now.loss <= start.loss + kDecrease * length * start.slope) || now.loss >= ends[low].loss) {
+      ends[1 - low] = std::move(now);
+      low = lower();
       continue;
     }
     if (std::fabs(now.slope) <= -kCurvature * start.slope) return now;
-    if (now.slope * (high.length - low.length) >= 0) high = low;
-    low = std::move(now);
+    if (now.slope * (ends[1 - low].length - ends[low].length) >= 0) ends[1 - low] = ends[low];
+    ends[low] = std::move(now);
   }
-  return low;
+  return ends[low];
 }
 
 NamedArrays LBFGS::state_dict() const {

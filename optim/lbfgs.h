@@ -14,8 +14,8 @@
 // evaluates the loss and the gradient, once or several times, through the closure, and decides with their
 // values, so step() waits: it cannot be recorded, and the optimiser is not one of optimizers.h that a server
 // or a trainer could run. The method is that of Nocedal and Wright, Numerical Optimization, 2nd edition: the
-// two-loop recursion (algorithm 7.4) and the line search for the strong Wolfe conditions (3.5 and 3.6).
-// Without the line search, the steps are those of torch.optim.LBFGS.
+// two-loop recursion (algorithm 7.4) and the line search for the strong Wolfe conditions (3.5 and 3.6). The
+// steps are those of torch.optim.LBFGS, except that the line search steps back from a loss that is no number.
 //
 // The optimiser keeps 2 * history_size + 3 vectors as long as all parameters together, on the device of the
 // first one. Thread-safety: one thread at a time.
@@ -96,8 +96,9 @@ class LBFGS {
   void remember(const NDArray& gradient);
   void iterate(const Closure& closure, Evaluation& now, const NDArray& start, double slope, bool evaluates,
                std::source_location where);
-  Trial search(const std::function<Trial(double)>& at, Trial start, double first) const;
-  Trial zoom(const std::function<Trial(double)>& at, const Trial& start, Trial low, Trial high) const;
+  Trial search(const std::function<Trial(double)>& at, const Trial& start, double first) const;
+  Trial zoom(const std::function<Trial(double)>& at, const Trial& start, Trial first, Trial second,
+             int trials) const;
 
   Parameters parameters_;
   LBFGSOptions options_;

@@ -4,10 +4,15 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <numeric>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
+#ifdef MX_BENCH_PEAK
+#  include "benchmarks/op/bandwidth.h"
+#  include "benchmarks/op/team.h"
+#endif
 #include "benchmarks/support/clock.h"
 #include "benchmarks/support/process.h"
 #include "benchmarks/support/report.h"
@@ -19,8 +24,9 @@ namespace {
 constexpr int kTimeoutS = 600;
 constexpr int kCallers = 8;  // threads in mlp_infer_8
 constexpr double kMiB = 1024.0 * 1024.0;
-const std::vector<std::string> kCases = {"mlp_train",      "mlp_infer",  "mlp_infer_8",       "lenet_train",
-                                         "resnet18_train", "lstm_train", "transformer_train", "first_step"};
+const std::vector<std::string> kCases = {"mlp_train",         "mlp_infer",      "mlp_infer_8",
+                                         "lenet_train",       "resnet18_train", "lstm_train",
+                                         "transformer_train", "gpt_decode",     "first_step"};
 
 struct Plan {
   std::vector<std::string> cases = kCases;
@@ -59,6 +65,54 @@ std::vector<double> rates(const Plan& plan, int64_t samples, const std::function
   return values;
 }
 
+// Returns the floating-point operations of the products of one sample's forward pass.
+double operations(const std::string& net) {
+  const auto conv = [](int64_t side, int64_t in, int64_t out, int64_t kernel) {
+    return side * side * in * out * kernel * kernel;
+  };
+  int64_t products = 0;
+  if (net == "mlp")
+    for (int i = 0; i < 3; ++i) products += kMlpSizes[i] * kMlpSizes[i + 1];
+  if (net == "lenet") products = conv(28, 1, 6, 5) + conv(10, 6, 16, 5) + 400 * 120 + 120 * 84 + 84 * 10;
+  if (net == "resnet18") {
+    products = conv(32, 3, 64, 3) + 4 * conv(32, 64, 64, 3) + 512 * 10;
+    for (int64_t in = 64, side = 16; side >= 4; in *= 2, side /= 2)
+      products += conv(side, in, 2 * in, 3) + conv(side, in, 2 * in, 1) + 3 * conv(side, 2 * in, 2 * in, 3);
+  }
+  if (net == "lstm") products = kLstmSteps * 4 * kLstmHidden * (kLstmInputs + kLstmHidden) + kLstmHidden * 10;
+  if (net == "transformer")
+    products = kLayers * kTokens * (4 * kWidth * kWidth + 2 * kWidth * kFeedForward + 2 * kTokens * kWidth) +
+               kWidth * 10;
+  return 2 * static_cast<double>(products);
+}
+
+// Returns the floating-point operations per second of multiply-adds in registers, on all threads at once; 0
+// if that is not known. Of each thread the best of many short rounds counts, in some of which no other
+// program has interrupted it.
+double peak(int threads) {
+#ifdef MX_BENCH_PEAK
+  constexpr int kRounds = 500;
+  constexpr int64_t kRoundLength = 1000;
+  std::vector<double> best(static_cast<size_t>(threads));
+  Team team(threads);
+  team.run([&](int thread) {
+    float value = 1;
+    double& most = best[static_cast<size_t>(thread)];
+    for (int i = 0; i < kRounds; ++i) {
+      const int64_t start = now_ns();
+      const double operations = static_cast<double>(kRoundLength) * fma_rounds(1, &value);
+      fma_rounds(kRoundLength - 1, &value);
+      most = std::max(most, operations * 1e9 / static_cast<double>(now_ns() - start));
+    }
+    asm volatile("" ::"m"(value));
+  });
+  return std::accumulate(best.begin(), best.end(), 0.0);
+#else
+  (void)threads;
+  return 0;
+#endif
+}
+
 // Runs inference in `callers` threads at once, each with its share of the steps.
 void infer_from(TrainJob& job, int callers, int64_t steps) {
   if (callers == 1) return job.infer(steps);
@@ -82,6 +136,14 @@ int measure(const TrainSystem& system, const std::string& case_name, int threads
     std::fflush(stdout);
     return 0;
   }
+  if (case_name == "gpt_decode") {
+    const std::function<void()> decode = system.make_decoder();
+    decode();
+    print({"train", case_name, system.name, threads, "tokens/s", summarize(rates(plan, kDecoded, decode))});
+    print({"train", case_name + "_rss", system.name, threads, "MB",
+           summarize({process_memory().peak_bytes / kMiB})});
+    return 0;
+  }
   const std::unique_ptr<TrainJob> job = system.make(net, net.batches);
   const int64_t steps = steps_of(plan, net);
   std::vector<double> values;
@@ -99,6 +161,11 @@ int measure(const TrainSystem& system, const std::string& case_name, int threads
   print({"train", case_name, system.name, threads, "samples/s", summarize(values)});
   print({"train", case_name + "_rss", system.name, threads, "MB",
          summarize({process_memory().peak_bytes / kMiB})});
+  if (const double most = peak(threads); most > 0) {
+    const double passes = case_name.ends_with("_train") ? 3 : 1;
+    for (double& value : values) value *= passes * operations(net.name) / most;
+    print({"train", case_name + "_peak", system.name, threads, "ratio", summarize(values)});
+  }
   return 0;
 }
 
@@ -119,7 +186,7 @@ class Runs {
           time_starts();
         } else {
           for (const TrainSystem& system : systems_)
-            if (contains(system.nets, net_of(name).name))
+            if (name == "gpt_decode" ? bool(system.make_decoder) : contains(system.nets, net_of(name).name))
               std::fputs(run(system, name).output.c_str(), stdout);
         }
         std::fflush(stdout);

@@ -19,7 +19,14 @@
 //   NET_train              samples/s
 //   mlp_infer              samples/s; inference records nothing
 //   mlp_infer_8            samples/s of eight threads of the program that use one network at once
+//   gpt_decode             tokens/s of a GPT that continues one text, token by token, with a cache of keys
+//   and
+//                          values: vocabulary, width, heads, layers and feed-forward part of transformer,
+//                          kPrompt tokens given and kDecoded written, each the likeliest
 //   ..._rss                MB, the peak of resident memory of a process that ran only this case
+//   ..._peak               the products' multiply-adds per second as a share of those that the processors can
+//                          do in registers (op/bandwidth.h), measured in the same process; a training step
+//                          counts as three forward passes. Only if Highway was found
 //   first_step             ms, from the start of the process to the loss of the first step of mlp, with the
 //                          parameters updated; measured from outside
 //
@@ -52,6 +59,8 @@ inline constexpr int64_t kLstmSteps = 32, kLstmInputs = 32, kLstmHidden = 128;
 inline constexpr int64_t kTokens = 64, kVocabulary = 1000;
 inline constexpr int64_t kWidth = 128, kHeads = 4, kLayers = 2, kFeedForward = 512;
 
+inline constexpr int64_t kPrompt = 16, kDecoded = 112;
+
 /// The network, its optimiser and its batches.
 class TrainJob {
  public:
@@ -72,6 +81,8 @@ struct TrainSystem {
   std::function<void(int threads)> start;
   /// Makes the job of a network, with that number of batches.
   std::function<std::unique_ptr<TrainJob>(const TrainNet& net, int64_t batches)> make;
+  /// Makes the GPT of gpt_decode; returns the function that writes a text. Empty: the system has none.
+  std::function<std::function<void()>()> make_decoder{};
 };
 
 /// Prints the records of each case, number of threads and system, with the systems in turn. Returns the exit

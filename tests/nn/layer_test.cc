@@ -9,6 +9,7 @@
 
 #include "ndarray/grad_mode.h"
 #include "tests/nn/layers.h"
+#include "tests/nn/second_derivatives.h"
 #include "tests/operators/registry_support.h"
 #include "tests/operators/values.h"
 #include "tests/support/engine_cases.h"
@@ -135,15 +136,36 @@ TEST_P(EveryLayer, GradientsAgreeWithDifferences) {
   }
 }
 
+TEST_P(EveryLayer, SecondDerivativesAgreeWithDifferences) {
+  layer_->to(f64);
+  NDArray x = inputs(GetParam().input, f64).clone();
+  x.requires_grad_();
+  const NDArray weights = inputs(layer_(x).shape(), f64) + 0.25;
+  std::vector<NDArray> leaves = layer_->parameters();
+  leaves.push_back(x);
+  test::expect_second_derivatives(leaves, [&] {
+    manual_seed(7);  // so that dropout drops the same elements again
+    const NDArray y = layer_(x);
+    return sum(y * y * weights);
+  });
+}
+
 TEST(Layers, EveryEngineGivesTheSameBits) {
   const auto all = [] {
     std::vector<test::Content> contents;
     for (const LayerCase& c : test::layer_cases())
-      for (const Context context : {cpu(), virt(0)}) {
+      for (const Context context : {cpu(), virt(0), virt(1)}) {
         manual_seed(5);
         const nn::AnyModule layer = c.make();
         layer->to(context);
-        contents.push_back(content_of(layer(inputs(c.input).to(context))));
+        const NDArray x = inputs(c.input).to(context).clone().requires_grad_();
+        manual_seed(6);
+        const NDArray y = layer(x);
+        contents.push_back(content_of(y));
+        sum(y * y).backward();
+        contents.push_back(content_of(x.grad()));
+        for (const NDArray& p : layer->parameters())  // an expert without rows has no gradient
+          contents.push_back(p.grad().defined() ? content_of(p.grad()) : test::Content{});
       }
     return contents;
   };

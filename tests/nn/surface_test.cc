@@ -14,11 +14,13 @@ namespace {
 
 struct Block : nn::Module {
   nn::Linear fc1, fc2;
-  explicit Block(int64_t d) : fc1{d, d}, fc2{d, d} {
+  nn::BatchNorm1d bn;
+  explicit Block(int64_t d) : fc1{d, d}, fc2{d, d}, bn{d} {
     add("fc1", fc1);
     add("fc2", fc2);
+    add("bn", bn);
   }
-  NDArray forward(const NDArray& x) { return x + fc2(relu(fc1(x))); }
+  NDArray forward(const NDArray& x) { return x + fc2(relu(bn(fc1(x)))); }
 };
 
 /// Returns two clouds of points, with one label each.

@@ -10,6 +10,7 @@
 
 #include "engine/base/error.h"
 #include "tests/optim/held_gradients.h"
+#include "tests/optim/plain_lbfgs.h"
 #include "tests/support/errors.h"
 
 namespace mx::optim {
@@ -95,6 +96,53 @@ TEST(Lbfgs, AQuadraticFunctionNeedsFewIterations) {
   opt.step([&] { return problem(); });
   for (const double x : problem.values()) EXPECT_NEAR(0, x, 1e-5);
   EXPECT_LE(opt.iterations(), 25);
+}
+
+// The minimum moves with every step and is not reached: there, differences of rounding decide. The loss is
+// not quadratic, and for some rates the first length of a search is far too long or too short.
+TEST(Lbfgs, AThousandStepsAreThoseOfTheFormulas) {
+  const HeldGradients held;
+  int step = 0;
+  const auto moving = [&step](const std::vector<double>& x, std::vector<double>& g) {
+    double loss = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const auto place = static_cast<double>(i);
+      const double gap = x[i] - std::sin(0.7 * (place + 1) + 0.13 * step), next = x[(i + 1) % x.size()];
+      loss += (gap * gap / 2 + std::pow(gap, 4) / 8) * (1 + place) + 0.3 * std::sin(x[i]) * next;
+      g[i] += (gap + std::pow(gap, 3) / 2) * (1 + place) + 0.3 * std::cos(x[i]) * next;
+      g[(i + 1) % x.size()] += 0.3 * std::sin(x[i]);
+    }
+    return loss;
+  };
+  for (const bool wolfe : {false, true})
+    for (const double rate : {0.05, 0.4, 1.0, 7.0})
+      for (const int64_t history : {2, 10}) {
+        if (!wolfe && rate >= 1) continue;  // chaotic
+        const int most = wolfe ? 2 : 4;
+        SCOPED_TRACE(std::to_string(wolfe) + ' ' + std::to_string(rate) + ' ' + std::to_string(history));
+        Problem problem(moving, {0.3, -1.2, 0.05}, {2, -0.4});
+        LBFGS opt(
+            {problem.a, problem.b},
+            {.lr = rate, .max_iter = most, .max_eval = 30, .history_size = history, .strong_wolfe = wolfe});
+        test::PlainLbfgs plain;
+        plain.rate = rate;
+        plain.max_iter = most;
+        plain.max_eval = 30;
+        plain.history = static_cast<size_t>(history);
+        plain.strong_wolfe = wolfe;
+        plain.x = problem.values();
+        for (step = 1; step <= 1000; ++step) {
+          opt.step([&] { return problem(); });
+          plain.step(moving);
+          const std::vector<double> x = problem.values();
+          ASSERT_EQ(plain.evaluations, opt.evaluations()) << "step " << step;
+          for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(plain.x[i], x[i], 1e-9) << "step " << step;
+          // Differences of rounding grow from step to step.
+          if (step % 5 == 0) plain.resume(x, opt.state_dict());
+        }
+        EXPECT_EQ(plain.iterations, opt.iterations());
+        EXPECT_GT(plain.iterations, 1900);
+      }
 }
 
 // Along the direction of each iteration the loss decreases by enough, and the slope by enough.

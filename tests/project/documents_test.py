@@ -53,14 +53,29 @@ class Documents(unittest.TestCase):
         for block in blocks:
             self.assertIn(re.sub(r"\s", "", block), examples)
 
-    def test_code_on_operators_is_in_an_operator_of_the_tests(self):
+    def test_code_on_operators_is_in_an_operator_of_the_tests_or_in_the_snippets(self):
         folder = "tests/operators/one_file"
         sources = "\n".join(read(f"{folder}/{name}") for name in sorted(os.listdir(os.path.join(SOURCE, folder))))
         known = [line.strip() for line in sources.splitlines()]
+        snippets = re.sub(r"\s", "", read("tests/project/snippets_test.cc"))
         blocks = re.findall(r"```cpp\n(.*?)```", read("docs/operators.md"), flags=re.DOTALL)
-        self.assertTrue(blocks)
-        for line in (line.strip() for block in blocks for line in block.splitlines()):
-            self.assertIn(line, known)
+        self.assertGreater(len(blocks), 5)
+        for block in blocks:
+            if re.sub(r"\s", "", block) not in snippets:
+                for line in block.splitlines():
+                    self.assertIn(line.strip(), known)
+
+    def test_code_of_the_guides_is_in_the_snippets(self):
+        snippets = re.sub(r"\s", "", read("tests/project/snippets_test.cc"))
+        count = 0
+        for page in ["nn", "optim", "data", "training", "sparse"]:
+            for block in re.findall(r"```cpp\n(.*?)```", read(f"docs/{page}.md"), flags=re.DOTALL):
+                count += 1
+                program = re.search(r"int main\(\) \{\n(.*)\n\}", block, flags=re.DOTALL)
+                # A line of dots stands for code of the program.
+                for part in re.split(r"(?m)^\.\.\.$", program.group(1) if program else block):
+                    self.assertIn(re.sub(r"\s", "", part), snippets, page)
+        self.assertGreater(count, 20)
 
     def test_code_for_those_who_come_from_elsewhere_is_in_the_tests(self):
         tests = re.sub(r"\s", "", read("tests/project/coming_from_test.cc"))
