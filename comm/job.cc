@@ -112,6 +112,7 @@ std::shared_ptr<Rendezvous> Job::rendezvous() {
   if (address_.empty()) address_ = find_rendezvous(deadline);
   options.self = identity();
   options.address = address_;
+  if (place_.started_by != "nothing") options.run_by = place_.started_by == "mxrun" ? "mxrun" : "rank 0";
   options.host = host_;
   options.role = place_.role == Role::worker ? "worker" : "server";
   options.heartbeat_ms = place_.heartbeat_ms;
@@ -276,10 +277,10 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
         mx::detail::concat("[world] TLS encrypts the rendezvous and the connections to servers, but not the "
                            "traffic of transport ",
                            name, "; the transports tcp and shm+tcp are encrypted"));
-  const GroupMaker make = find_transport(name);
   std::shared_ptr<Communicator> group;
   // A group over NCCL takes memory of GPUs, also if it has one rank.
   if (place_.size == 1 && name != "nccl") {
+    find_transport(name);  // throws for an unknown one
     group = make_group_of_one(host_, place_.timeout_ms);
   } else {
     GroupRequest request;
@@ -300,6 +301,8 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
       if (const auto looked_at = told.lock()) looked_at->check();
     };
     try {
+      const GroupMaker make = find_transport(name);
+      failures->compare(host_, name);
       group = connect_group_of(request, make, choose && name == "shm");
     } catch (const PeerLost&) {
       throw;  // the others find that out themselves
@@ -405,6 +408,13 @@ void Job::leave(bool success) noexcept try {
     std::lock_guard lock(mutex_);
     client = std::exchange(client_, nullptr);
   }
+  // The others may work as long as they like, and the rendezvous drops those that are lost or stopped. After
+  // a failure one may be stuck for good.
+  const Deadline limit = Deadline::after_ms(place_.timeout_ms);
+  const auto wait_for_others = [&](size_t own) {
+    while (server_->counts().connections > own && !(limit.passed() && knows_failure())) ::poll(nullptr, 0, 2);
+  };
+  if (server_ && success) wait_for_others(client ? 1 : 0);
   if (client) {
     client->unwatch(watch_);
     client->unwatch(causes_watch_);
@@ -412,8 +422,8 @@ void Job::leave(bool success) noexcept try {
     client.reset();
   }
   if (server_ && success) {
-    const Deadline deadline = Deadline::after_ms(place_.timeout_ms);
-    while (server_->counts().connections > 0 && !deadline.passed()) ::poll(nullptr, 0, 2);
+    wait_for_others(0);
+    if (server_->counts().lost > 0) noticed_failure_ = true;
   }
   server_.reset();
 } catch (...) {

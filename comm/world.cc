@@ -39,7 +39,7 @@ bool leave_job(int status) {
     left->leave(true);
   else
     left->abort_at_exit();
-  return failed;
+  return failed || left->knows_failure();  // another process may have been lost meanwhile
 }
 
 [[maybe_unused]] const bool leaves_at_exit = (call_before_modules_finish(leave_job), true);

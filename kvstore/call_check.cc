@@ -1,5 +1,9 @@
 #include "kvstore/call_check.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -12,6 +16,8 @@ namespace mx::detail {
 
 CallScope::CallScope(const KVOptions& options) : priority_(engine_priority(options.priority)) {
   check_timeout(options.timeout_ms);
+  MX_CHECK(options.reduce == KVReduce::sum || options.reduce == KVReduce::mean, InvalidArgument,
+           "[KVStore] expected KVReduce::sum or KVReduce::mean, got ", static_cast<int>(options.reduce));
 }
 
 void check_timeout(int64_t timeout_ms) {
@@ -70,10 +76,53 @@ void check_lengths(const char* op, size_t keys, size_t values, const char* what)
 
 namespace {
 
-/// Whether two arrays of one storage may have an element in common.
-bool share_elements(const NDArray& a, const NDArray& b) {
-  const ByteRange x = byte_range(a.impl()), y = byte_range(b.impl());
-  return x.first < y.last && y.first < x.last;
+/// A sum of this many terms, each of them a stride times an index.
+struct Steps {
+  int64_t stride, most;  // in bytes, above 0; of the index
+};
+
+/// Whether indices exist with which the steps from `begin` on add up to a number between `low` and `high`.
+/// The strides fall. Returns true if `work` runs out before this is known.
+bool reaches(const std::vector<Steps>& steps, size_t begin, int64_t low, int64_t high, int& work) {
+  if (high < 0) return false;
+  if (low <= 0) return true;
+  if (begin == steps.size()) return false;
+  int64_t rest = 0;  // the most that the later steps add
+  for (size_t i = begin + 1; i < steps.size(); ++i) rest += steps[i].stride * steps[i].most;
+  const auto [stride, most] = steps[begin];
+  const int64_t first = low > rest ? (low - rest + stride - 1) / stride : 0;
+  for (int64_t index = std::min(most, high / stride); index >= first; --index) {
+    if (--work < 0) return true;
+    if (reaches(steps, begin + 1, low - index * stride, high - index * stride, work)) return true;
+  }
+  return false;
+}
+
+/// Whether two arrays of one storage have an element in common. True as well if that would take long to find
+/// out, which takes strides that are no multiples of each other.
+bool share_elements(const ArrayImpl& a, const ArrayImpl& b) {
+  const ByteRange x = byte_range(a), y = byte_range(b);
+  if (x.first >= y.last || y.first >= x.last || x.first == x.last || y.first == y.last) return false;
+  std::map<int64_t, int64_t, std::greater<>> most_of;  // by stride
+  for (const ArrayImpl* array : {&a, &b})
+    for (int axis = 0; axis < array->shape.rank(); ++axis) {
+      const int64_t stride = array->strides[axis] * static_cast<int64_t>(size_of(array->dtype));
+      if (stride != 0) most_of[std::abs(stride)] += array->shape[axis] - 1;
+    }
+  std::vector<Steps> steps;
+  int64_t whole = 0;
+  for (const auto& [stride, most] : most_of) {
+    steps.push_back({stride, most});
+    whole += stride * most;
+  }
+  // An element of a begins at x.first + s, one of b at y.last - size_of(b) - t with sums s and t of steps.
+  // They overlap if s + t lies between these two.
+  const int64_t size_a = static_cast<int64_t>(size_of(a.dtype)),
+                size_b = static_cast<int64_t>(size_of(b.dtype));
+  const int64_t distance = y.last - size_b - x.first;
+  int work = 10000;
+  return reaches(steps, 0, std::max<int64_t>(0, distance - size_a + 1),
+                 std::min(whole, distance + size_b - 1), work);
 }
 
 }  // namespace
@@ -91,7 +140,7 @@ void check_aliases(const char* op, const std::vector<KVKey>& keys, const std::ve
       for (auto it = begin; it != end; ++it) {
         const auto& [k, value] = it->second;
         MX_CHECK(
-            k == i || !share_elements(out, *value), InvalidArgument, "[", op,
+            k == i || !share_elements(out.impl(), value->impl()), InvalidArgument, "[", op,
             "] expected arrays to fill that share no memory with the values of other keys, got one of key \"",
             keys[i].name(), "\" that does with a value of key \"", keys[k].name(), '"');
       }

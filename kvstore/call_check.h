@@ -26,7 +26,7 @@ inline constexpr int64_t kNamingMs = 2000;
 /// During a call, operations on arrays have the priority of the call, and no gradients are recorded.
 class CallScope {
  public:
-  /// Throws InvalidArgument for a negative time limit.
+  /// Throws InvalidArgument for a negative time limit and for an unknown KVReduce.
   explicit CallScope(const KVOptions& options);
 
  private:

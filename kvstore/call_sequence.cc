@@ -63,6 +63,14 @@ std::vector<CallSequence::Call> cut_call(CallSequence::Call& call) {
 
 }  // namespace
 
+CallSequence::CallSequence(std::shared_ptr<comm::Communicator> group, int64_t bytes_in_flight,
+                           CallOrder order)
+    : group_(std::move(group)),
+      credit_(bytes_in_flight > 0 ? static_cast<size_t>(bytes_in_flight) : 0),
+      order_(order) {
+  if (order_ == CallOrder::priority) timer_ = std::make_unique<LimitTimer>([this] { choice_is_late(); });
+}
+
 CallSequence::Ticket CallSequence::take(std::string what, std::optional<int> priority) {
   const std::lock_guard lock(mutex_);
   if (order_ == CallOrder::priority && !priority) fences_.insert(fences_.end(), taken_);
@@ -88,6 +96,7 @@ void CallSequence::ready(uint64_t number, int priority, Call call) {
   if (order_ == CallOrder::priority) waiting.later = cut_call(waiting.next);
   std::unique_lock lock(mutex_);
   ready_.emplace(number, std::move(waiting));
+  limit_choice();
   start_ready(lock);
 }
 
@@ -132,6 +141,15 @@ std::optional<uint64_t> CallSequence::next_to_start() const {
   return number;
 }
 
+/// Whether this rank's first call in the order of the program waits for nothing but its turn.
+bool CallSequence::first_is_ready() const { return !ready_.empty() && ready_.begin()->first == next_; }
+
+/// Returns the time limit of the first ready call; 0: the default.
+int64_t CallSequence::first_limit_ms() const {
+  const std::vector<comm::Request>& requests = ready_.begin()->second.next.requests;
+  return requests.empty() ? 0 : requests.front().options.timeout_ms;
+}
+
 /// Returns what this rank sends to the others if they have to agree on the next call, and the time limit.
 std::optional<CallChoice> CallSequence::waiting_calls(int64_t& timeout_ms) const {
   if (!chooses() || chosen_ || choosing_ || in_flight_ > 0) return std::nullopt;
@@ -142,12 +160,9 @@ std::optional<CallChoice> CallSequence::waiting_calls(int64_t& timeout_ms) const
     if (number < end) calls.emplace_back(-waiting.priority, number);
   if (calls.empty()) return std::nullopt;
   // If this rank's first call in the order of the program is ready, it would be in flight there, and its
-  // limit counts. If not, this rank would only wait for its own value, which has no limit.
-  const auto& [first, waiting] = *ready_.begin();
-  const std::vector<comm::Request>& requests = waiting.next.requests;
-  timeout_ms = first != next_     ? comm::kLongestTimeoutMs
-               : requests.empty() ? 0
-                                  : requests.front().options.timeout_ms;
+  // limit counts. If not, this rank would only wait for its own value, which has no limit: limit_choice()
+  // sets one when the value is ready.
+  timeout_ms = first_is_ready() ? first_limit_ms() : comm::kLongestTimeoutMs;
   std::sort(calls.begin(), calls.end());
   CallChoice own;
   for (const auto& call : calls) own.add(static_cast<size_t>(call.second - next_));
@@ -219,6 +234,7 @@ void CallSequence::start_choice(std::unique_lock<std::mutex>& lock, const CallCh
     self->chose(error ? std::nullopt : std::optional(first + CallChoice::choose(*records)), error);
   };
   choosing_ = true;
+  choice_waits_ = !first_is_ready();
   lock.unlock();
   try {
     group_->start(std::move(request));
@@ -228,9 +244,49 @@ void CallSequence::start_choice(std::unique_lock<std::mutex>& lock, const CallCh
   lock.lock();
 }
 
+/// Names those for which a call of this rank may wait.
+std::string CallSequence::name_others() const {
+  if (group_->size() > 2) return concat("one or more of the other ", group_->size() - 1, " ranks");
+  const int other = 1 - group_->rank();
+  return concat("rank ", other, " on host ", group_->host(other));
+}
+
+std::string CallSequence::what_waits() {
+  const std::lock_guard lock(mutex_);
+  if (group_->size() < 2 || (in_flight_ == 0 && !choosing_)) return "";
+  return "; calls between the processes wait for " + name_others();
+}
+
+/// Gives an agreement that began without a limit the one of the first call, which is ready now.
+void CallSequence::limit_choice() {
+  if (!choosing_ || !choice_waits_ || choice_limit_ || !first_is_ready()) return;
+  const int64_t limit_ms = first_limit_ms();
+  choice_limit_ = comm::Deadline::after_ms(limit_ms > 0 ? limit_ms : group_->default_timeout_ms());
+  timer_->set(*choice_limit_);
+}
+
+/// Ends the agreement if its limit has passed.
+void CallSequence::choice_is_late() {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!choosing_ || !choice_limit_ || !choice_limit_->passed() || !first_is_ready()) return;
+    const std::vector<comm::Request>& requests = ready_.begin()->second.next.requests;
+    const int64_t limit_ms = first_limit_ms();
+    error = std::make_exception_ptr(Timeout(
+        concat("[KVStore] expected all ranks to agree on the next call within ",
+               limit_ms > 0 ? limit_ms : group_->default_timeout_ms(), " ms",
+               requests.empty() ? "" : concat(" after '", requests.front().options.what, "' was ready"),
+               " on rank ", group_->rank(), ", got no word from ", name_others())));
+  }
+  group_->abort(error);
+}
+
 void CallSequence::chose(std::optional<uint64_t> number, const std::exception_ptr& error) {
   std::unique_lock lock(mutex_);
-  choosing_ = false;
+  choosing_ = choice_waits_ = false;
+  if (choice_limit_) timer_->clear();
+  choice_limit_.reset();
   chosen_ = number;
   if (error && !failure_) failure_ = error;
   start_ready(lock);

@@ -30,7 +30,8 @@
 // ready on one rank, even if that rank decides for all: another rank may wait for an earlier call before its
 // program makes this one, because it prints a value, or because the engine limits what is pushed ahead. A
 // rank takes part in a choice as soon as it has a ready call, and waits there for the others as it would in
-// the call: until the time limit.
+// the call: until the time limit. The limit of a choice is that of the rank's first call in the order of the
+// program, from the moment at which this call is ready. Before that, the rank waits for a value of its own.
 //
 // Errors. The first error of a call fails all later ones, because this rank and the others may no longer
 // agree on what comes next. A call whose operation was skipped, because its value has failed, counts as an
@@ -56,8 +57,10 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/deadline.h"
 #include "engine/skip_cause.h"
 #include "kvstore/call_choice.h"
+#include "kvstore/limit_timer.h"
 
 namespace mx::detail {
 
@@ -106,16 +109,16 @@ class CallSequence : public std::enable_shared_from_this<CallSequence> {
   };
 
   CallSequence(std::shared_ptr<comm::Communicator> group, int64_t bytes_in_flight,
-               CallOrder order = CallOrder::program)
-      : group_(std::move(group)),
-        credit_(bytes_in_flight > 0 ? static_cast<size_t>(bytes_in_flight) : 0),
-        order_(order) {}
+               CallOrder order = CallOrder::program);
 
   comm::Communicator& group() const { return *group_; }
   /// Takes the next place. The caller holds the lock under which it also pushes the operation, so that the
   /// tickets are in the order of the operations. `what` names the call in errors. Without a priority, the
   /// call starts after all earlier and before all later ones in either order; all ranks must agree on that.
   Ticket take(std::string what, std::optional<int> priority = std::nullopt);
+
+  /// Says what the calls in flight wait for, as the end of a message; empty if none is.
+  std::string what_waits();
 
   /// Takes the next place, starts the call and blocks until it has ended. Throws its error.
   void run(const std::string& what, Call call);
@@ -132,10 +135,15 @@ class CallSequence : public std::enable_shared_from_this<CallSequence> {
   void skip(uint64_t number, int priority, const std::string& what, const std::exception_ptr& cause);
   bool chooses() const;
   std::optional<uint64_t> next_to_start() const;
+  bool first_is_ready() const;
+  int64_t first_limit_ms() const;
   std::optional<CallChoice> waiting_calls(int64_t& timeout_ms) const;
   void start_ready(std::unique_lock<std::mutex>& lock);
   Call take_part(uint64_t number);
   void start_choice(std::unique_lock<std::mutex>& lock, const CallChoice& own, int64_t timeout_ms);
+  std::string name_others() const;
+  void limit_choice();
+  void choice_is_late();
   void chose(std::optional<uint64_t> number, const std::exception_ptr& error);
   void start_one(Call call);
   void ended(size_t bytes, bool alone, const std::exception_ptr& error);
@@ -149,11 +157,15 @@ class CallSequence : public std::enable_shared_from_this<CallSequence> {
   std::set<uint64_t> overtook_;        // tickets behind next_ that have been started
   std::set<uint64_t> fences_;          // in the order of priorities: tickets that have not been started
   bool choosing_ = false;              // the ranks are agreeing on the next call
-  std::optional<uint64_t> chosen_;     // the ticket on which they have agreed; it may not be ready yet
+  bool choice_waits_ = false;          // the agreement began before this rank's first call was ready
+  /// From when on such an agreement is late; none before the first call is ready.
+  std::optional<comm::Deadline> choice_limit_;
+  std::optional<uint64_t> chosen_;  // the ticket on which they have agreed; it may not be ready yet
   size_t in_flight_ = 0, bytes_in_flight_ = 0;
   bool alone_ = false;     // a call that excludes others is in flight
   bool starting_ = false;  // a thread is in start_ready()
   std::exception_ptr failure_;
+  std::unique_ptr<LimitTimer> timer_;  // of choice_limit_; only in the order of priorities
 };
 
 }  // namespace mx::detail

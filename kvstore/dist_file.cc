@@ -112,7 +112,7 @@ void DistAllreduce::barrier(int64_t timeout_ms) {
   if (!ended) {
     error = std::make_exception_ptr(
         Timeout(concat("[barrier] expected all operations to end within ", options.timeout_ms, " ms, got ",
-                       current_engine().stats().in_flight, " in flight")));
+                       current_engine().stats().in_flight, " in flight", sequence_->what_waits())));
     // This rank misses a barrier that the others make, so its calls no longer belong to theirs.
     group_->abort(error);
     std::rethrow_exception(error);
@@ -129,6 +129,7 @@ void DistAllreduce::barrier(int64_t timeout_ms) {
 }
 
 void DistAllreduce::push_barrier(const NDArray& token, const KVOptions& options) {
+  check_timeout(options.timeout_ms);
   const std::lock_guard lock(mutex_);
   push_collective(*sequence_, gate_,
                   {.name = "barrier",

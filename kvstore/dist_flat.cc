@@ -23,6 +23,7 @@ void DistAllreduce::in_slices(const char* op, comm::Collective collective, const
                               const NDArray& flat, const KVOptions& options) {
   MX_CHECK(flat.rank() == 1 && flat.contiguous(), InvalidArgument, "[", op,
            "] expected a contiguous array of rank 1 for key \"", key.name(), "\", got shape ", flat.shape());
+  check_not_recorded(op, key.name(), flat);
   const CallScope scope(options);
   const std::lock_guard lock(mutex_);
   compare_new_keys(op, {key.name()}, {&flat, 1}, options);
@@ -68,6 +69,7 @@ void DistAllreduce::gather_slices(const KVKey& key, const NDArray& flat, const K
 
 NDArray DistAllreduce::buffer(int64_t elements, DType dtype) {
   check_elements("buffer", elements);
+  checked_numel({elements}, size_of(dtype), "buffer");
   const std::lock_guard lock(mutex_);
   // Allocation is a collective call, which the group itself does not compare with other calls. The comparison
   // also ends all earlier calls, so that none is in flight on some ranks only.

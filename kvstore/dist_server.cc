@@ -50,12 +50,17 @@ comm::Type message_type(DType type) { return type == bool_ ? comm::Type::u8 : kv
 /// reads has failed, the destructor tells the servers.
 class DistServerStore::OwedValue {
  public:
-  explicit OwedValue(KeyPtr key) : key_(std::move(key)) {}
+  /// `told_by_barrier`: see Access.
+  OwedValue(KeyPtr key, bool told_by_barrier) : key_(std::move(key)), told_by_barrier_(told_by_barrier) {}
   OwedValue(OwedValue&& other) noexcept = default;
   ~OwedValue() {
     if (key_ == nullptr) return;
     try {
-      key_->report_failed(skip_cause());
+      const std::exception_ptr cause = skip_cause();
+      // The array of a broadcast has the error itself.
+      if (told_by_barrier_ && cause != nullptr && key_->body.stored)
+        key_->core->note_unreported(*key_, cause);
+      key_->report_failed(cause);
     } catch (const std::exception&) {
       // Without memory for the report, the others wait for their deadline.
     }
@@ -64,6 +69,7 @@ class DistServerStore::OwedValue {
 
  private:
   KeyPtr key_;  // null when nothing is owed
+  bool told_by_barrier_;
 };
 
 /// Makes a key and chooses the servers of its pieces.
@@ -157,7 +163,7 @@ void DistServerStore::run(const KeyPtr& key, const char* name, Access access, in
       only_reads.push_back(var);
     }
   }
-  OwedValue owed(access.sends ? key : nullptr);
+  OwedValue owed(access.sends ? key : nullptr, access.told_by_barrier);
   current_engine().push_async(
       // The access keeps the arrays alive until the operation has ended.
       [key, owed = std::move(owed), access = std::move(access), work = std::move(work)](
@@ -168,7 +174,7 @@ void DistServerStore::run(const KeyPtr& key, const char* name, Access access, in
         const Done done = [key, end, access](std::exception_ptr error) {
           if (error != nullptr) {
             key->failed.store(true);
-            if (access.told_by_barrier) key->core->note_unreported(error);
+            if (access.told_by_barrier) key->core->note_unreported(*key, error);
             end->fail(std::move(error));
           } else {
             end->done();
@@ -207,7 +213,7 @@ void DistServerStore::init(const KVKey& key, const NDArray& value, std::source_l
   const DType type = sum_type(value.dtype());
   const KeyPtr made = add_key(key.name(), value.shape(), type, {.type = kv::to_comm_type(type)});
   NDArray first;
-  Access access;
+  Access access{.told_by_barrier = true};
   if (rank() == 0) {
     first = value.to(cpu(), where).to(type, where).to_contiguous(where);
     access.reads = {first};
@@ -230,8 +236,10 @@ void DistServerStore::erase(const KVKey& key, std::source_location where) {
 }
 
 void DistServerStore::run_erase(const KeyPtr& key, bool heals, std::source_location where) {
-  run(key, "kvstore erase", {.heals = heals}, 0, where,
-      [key](const Done& done) { key->send({.kind = kv::Kind::erase}, done); });
+  run(key, "kvstore erase", {.heals = heals}, 0, where, [key](const Done& done) {
+    if (key->body.stored) key->core->forget_unreported(*key);  // the others are erased unasked
+    key->send({.kind = kv::Kind::erase}, done);
+  });
   remove_places(*key);
 }
 
@@ -253,7 +261,7 @@ void DistServerStore::exchange(const KeyPtr& key, kv::Kind kind, const char* nam
   if (value.defined()) {
     access.reads = {value};
     access.sends = true;
-    access.told_by_barrier = kind == kv::Kind::set_value;
+    access.told_by_barrier = outs.empty();
   }
   NDArray result;
   if (!outs.empty()) {
@@ -435,7 +443,8 @@ void DistServerStore::push_control(const Control& control, const NDArray* token,
         auto end = std::make_shared<Completion>(std::move(completion));
         const size_t servers = control.all_servers ? core->control_sequence.size() : 1;
         const bool sets = control.kind == kv::Kind::set_optimizer || control.kind == kv::Kind::set_option;
-        const bool tells = control.kind == kv::Kind::barrier;
+        // Not save() and the like: a worker that ended early there would leave the others waiting.
+        const bool tells = control.kind == kv::Kind::barrier && control.barrier_of == kv::BarrierOf::barrier;
         const Done each = kv::after_all(servers, [core, sets, tells, end, result](std::exception_ptr error) {
           if (tells && error == nullptr) error = core->take_unreported();
           if (sets && error != nullptr && core->refused == nullptr) core->refused = error;
@@ -451,6 +460,7 @@ void DistServerStore::push_control(const Control& control, const NDArray* token,
         for (size_t s = 0; s < servers; ++s) {
           kv::Call call;
           call.header = {.kind = control.kind,
+                         .flags = static_cast<uint8_t>(control.barrier_of),
                          .store = core->store,
                          .sequence = ++core->control_sequence[s],
                          .number = control.number};
@@ -540,6 +550,7 @@ void DistServerStore::barrier(int64_t timeout_ms) {
 }
 
 void DistServerStore::push_barrier(const NDArray& token, const KVOptions& options) {
+  check_timeout(options.timeout_ms);
   const std::lock_guard lock(mutex_);
   push_control({.name = "barrier",
                 .kind = kv::Kind::barrier,

@@ -84,7 +84,7 @@ class DistServerStore final : public KVStore {
     std::vector<NDArray> reads{}, fills{};  ///< `fills` are overwritten
     bool heals = false;                     ///< runs even if the key is poisoned
     bool sends = false;                     ///< other workers wait for what is read
-    bool told_by_barrier = false;           ///< the next barrier has its error, because no array has it
+    bool told_by_barrier = false;           ///< the next barrier throws its error, because no array has it
   };
   class OwedValue;
   class OwedBarrier;
@@ -106,6 +106,7 @@ class DistServerStore final : public KVStore {
     bool all_servers = true;
     int64_t timeout_ms = 0;
     int priority = 0;
+    kv::BarrierOf barrier_of = kv::BarrierOf::barrier;
     std::source_location where = std::source_location::current();
   };
   void push_control(const Control& control, const NDArray* token, const Result& result);
@@ -114,8 +115,8 @@ class DistServerStore final : public KVStore {
                 const std::vector<NDArray>& outs, uint64_t divisor, const KVOptions& options);
   void check_gradients(const std::string& key, const std::vector<NDArray>& values) const;
   NDArray local_sum(const std::vector<NDArray>& values, const KVOptions& options, uint64_t& divisor) const;
-  void finish_together(const std::exception_ptr& error);
-  void together(const std::function<void()>& work);
+  void finish_together(kv::BarrierOf call, const std::exception_ptr& error);
+  void together(kv::BarrierOf call, const std::function<void()>& work);
   NamedArrays collect();
   void spread(const NamedArrays& arrays);
   NamedArrays state_of(const KeyPtr& key);

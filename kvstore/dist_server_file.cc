@@ -33,7 +33,7 @@ std::string elements_text(const NDArray& array, size_t begin, size_t count) {
 }  // namespace
 
 void DistServerStore::save(const std::string& path) {
-  together([&] {
+  together(kv::BarrierOf::save, [&] {
     const NamedArrays arrays = collect();
     const std::lock_guard lock(mutex_);
     save_safetensors(path, arrays, {{"format", kStoreFormat}, {"optimizer", optimizer_}});
@@ -41,7 +41,7 @@ void DistServerStore::save(const std::string& path) {
 }
 
 void DistServerStore::load(const std::string& path) {
-  together([&] {
+  together(kv::BarrierOf::load, [&] {
     FileMetadata metadata;
     const NamedArrays arrays = load_safetensors(path, &metadata, LoadMode::read);
     const std::lock_guard lock(mutex_);
@@ -57,20 +57,21 @@ void DistServerStore::load(const std::string& path) {
 
 NamedArrays DistServerStore::state_dict() {
   NamedArrays arrays;
-  together([&] { arrays = collect(); });
+  together(kv::BarrierOf::state_dict, [&] { arrays = collect(); });
   return arrays;
 }
 
 void DistServerStore::load_state_dict(const NamedArrays& state) {
-  together([&] {
+  together(kv::BarrierOf::load_state_dict, [&] {
     const std::lock_guard lock(mutex_);
     spread(state);
   });
 }
 
 /// Runs `work` on worker 0 while the others wait. All throw its error.
-void DistServerStore::together(const std::function<void()>& work) {
-  barrier(0);
+void DistServerStore::together(kv::BarrierOf call, const std::function<void()>& work) {
+  run_control(
+      {.name = kv::to_string(call), .kind = kv::Kind::barrier, .all_servers = false, .barrier_of = call});
   std::exception_ptr error;
   if (rank() == 0) {
     try {
@@ -79,11 +80,11 @@ void DistServerStore::together(const std::function<void()>& work) {
       error = std::current_exception();
     }
   }
-  finish_together(error);
+  finish_together(call, error);
 }
 
 /// Waits for all workers, and throws the error of worker 0 on all of them.
-void DistServerStore::finish_together(const std::exception_ptr& error) {
+void DistServerStore::finish_together(kv::BarrierOf call, const std::exception_ptr& error) {
   kv::Bytes body;
   uint64_t code = 0;
   if (error != nullptr) {
@@ -94,12 +95,13 @@ void DistServerStore::finish_together(const std::exception_ptr& error) {
   constexpr int64_t kPatience = 60;
   const int64_t limit_ms = core_->timeout_ms(0) * (rank() == 0 ? 1 : kPatience);
   try {
-    run_control({.name = "barrier",
+    run_control({.name = kv::to_string(call),
                  .kind = kv::Kind::barrier,
                  .body = body,
                  .number = code,
                  .all_servers = false,
-                 .timeout_ms = limit_ms});
+                 .timeout_ms = limit_ms,
+                 .barrier_of = call});
   } catch (const Error& told) {
     if (error != nullptr) std::rethrow_exception(error);
     if (is_packed_error(told.what())) throw_packed_error(told.what());

@@ -51,18 +51,25 @@ struct DistServerStore::Core {
   /// The error of the first optimiser or option that the servers have refused. Used by controls. From then on
   /// a push could replace a value by a gradient, so all later calls of the store end with this error.
   std::exception_ptr refused;
-  /// The first error of an operation that fills no array, so nothing that the program waits for has it. The
-  /// next barrier reports it.
-  void note_unreported(const std::exception_ptr& error) {
+  /// An error of an operation that fills no array, so perhaps nothing that the program waits for has it. The
+  /// next barrier throws the first of them.
+  void note_unreported(const Key& key, const std::exception_ptr& error) {
     const std::lock_guard lock(unreported_mutex);
-    if (unreported == nullptr) unreported = error;
+    unreported.emplace_back(&key, error);
+  }
+  /// For a key that the program erases, because it knows of the error.
+  void forget_unreported(const Key& key) {
+    const std::lock_guard lock(unreported_mutex);
+    std::erase_if(unreported, [&](const auto& noted) { return noted.first == &key; });
   }
   std::exception_ptr take_unreported() {
     const std::lock_guard lock(unreported_mutex);
-    return std::exchange(unreported, nullptr);
+    const std::exception_ptr first = unreported.empty() ? nullptr : unreported.front().second;
+    unreported.clear();
+    return first;
   }
   std::mutex unreported_mutex;
-  std::exception_ptr unreported;  // guarded by unreported_mutex
+  std::vector<std::pair<const Key*, std::exception_ptr>> unreported;  // guarded by unreported_mutex
 
   int rank() const { return servers->options().identity.rank; }
   int workers() const { return servers->options().workers; }

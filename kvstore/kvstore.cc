@@ -12,6 +12,7 @@
 #include "kvstore/local_store.h"
 #include "kvstore/server/server.h"
 #include "kvstore/sum.h"
+#include "ndarray/io/tensor_record.h"
 #include "operators/indexing.h"
 
 namespace mx {
@@ -86,6 +87,8 @@ void KVStore::register_type(const std::string& type, Maker maker) {
 
 KVKey::KVKey(std::string name) : name_(std::move(name)) {
   MX_CHECK(!name_.empty(), InvalidArgument, "[KVKey] expected the name of a key, got an empty one");
+  MX_CHECK(io::is_utf8(name_), InvalidArgument, "[KVKey] expected the name of a key in UTF-8, got ",
+           io::in_quotes(name_));
 }
 
 std::shared_ptr<KVStore> KVStore::create(const std::string& type, const KVStoreOptions& options) {
@@ -120,6 +123,7 @@ void KVStore::row_sparse_pull(const KVKey& key, const NDArray& rows, const Value
   std::vector<NDArray> whole;
   for (const NDArray& out : outs.list()) {
     detail::check_rows(key.name(), rows, out.shape());
+    detail::check_not_recorded("row_sparse_pull", key.name(), out);
     whole.push_back(empty(out.shape(), out.dtype(), out.context()));
   }
   pull(key, whole, options);
@@ -180,8 +184,15 @@ void KVStore::broadcast_from_first(const std::vector<KVKey>& keys, const std::ve
   check_alone(*this, "broadcast_from_first");
 }
 
-void KVStore::sum_slices(const KVKey&, const NDArray&, const KVOptions&) { check_slices("sum_slices"); }
-void KVStore::gather_slices(const KVKey&, const NDArray&, const KVOptions&) { check_slices("gather_slices"); }
+void KVStore::sum_slices(const KVKey& key, const NDArray& flat, const KVOptions&) {
+  detail::check_not_recorded("sum_slices", key.name(), flat);
+  check_slices("sum_slices");
+}
+
+void KVStore::gather_slices(const KVKey& key, const NDArray& flat, const KVOptions&) {
+  detail::check_not_recorded("gather_slices", key.name(), flat);
+  check_slices("gather_slices");
+}
 
 Slice KVStore::slice_of(int64_t elements) const {
   check_slices("slice_of", elements);

@@ -98,7 +98,7 @@ struct KVStoreOptions {
 /// A name or a number.
 class KVKey {
  public:
-  /// Throws InvalidArgument for an empty name.
+  /// Throws InvalidArgument for a name that is empty or not UTF-8: files of stores have no others.
   KVKey(std::string name);
   KVKey(const char* name) : KVKey(std::string(name)) {}
   template <class T>
@@ -195,7 +195,7 @@ class KVStore {
   virtual void gather_slices(const KVKey& key, const NDArray& flat, const KVOptions& options = {});
   /// Returns an array of rank 1 in memory from which this store sums with the fewest copies. All processes
   /// call it with the same arguments, in the same order. May block. Throws InvalidArgument for a negative
-  /// number.
+  /// number, and for 2^63 bytes or more.
   virtual NDArray buffer(int64_t elements, DType dtype);
   /// Compares checksums of the values between all processes. Returns at once; an operation that updates
   /// `token` fails with ProtocolError, which names the processes and the key of the first difference. Throws
@@ -215,7 +215,8 @@ class KVStore {
   /// the updater. With servers, they keep the state of the optimiser.
   virtual void set_optimizer(const std::string& name, const AttrMap& options,
                              std::source_location where = std::source_location::current()) = 0;
-  /// Changes an option of the optimiser, such as "lr". Takes effect after all earlier pushes. Throws
+  /// Changes an option of the optimiser that is a number, such as "lr"; set_optimizer() alone takes options
+  /// of type bool. Takes effect after all earlier pushes. Throws
   /// InvalidArgument for an option that is unknown or out of range, and for one with which the optimiser
   /// would have other state: "momentum" from 0 to 0.9, for example.
   virtual void set_optimizer_option(const std::string& option, double value,
@@ -251,9 +252,11 @@ class KVStore {
   virtual void on_epoch(std::function<void(int64_t epoch)> changed) { changed(epoch()); }
   /// Blocks until all processes have called barrier() and the operations of all their earlier calls have
   /// ended. Throws Timeout, naming the processes that did not come, after `timeout_ms` (0: that of the
-  /// store). Without servers, it waits for all operations of this process, so it also throws what wait_all()
-  /// would: the first error since the last wait_all(), even if wait() has thrown it before. With servers, it
-  /// throws errors of this store only.
+  /// store). If earlier calls with longer limits still wait then, it says so; of two processes, it names the
+  /// other one. Without servers, it waits for all operations of this process, so it also throws what
+  /// wait_all() would: the first error since the last wait_all(), even if wait() has thrown it before. With
+  /// servers, it throws errors of this store only: the first one of an init() or a push() since the last
+  /// barrier, unless the key was erased.
   virtual void barrier(int64_t timeout_ms = 0) = 0;
   /// Pushes the barrier as an operation that updates `token`, and returns at once: operations that use the
   /// token afterwards run when all processes have passed.

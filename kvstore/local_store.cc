@@ -123,6 +123,7 @@ void LocalStore::barrier(int64_t timeout_ms) {
 }
 
 void LocalStore::push_barrier(const NDArray& token, const KVOptions& options) {
+  check_timeout(options.timeout_ms);
   current_engine().push(
       [] {}, {.updates = {token.var()}, .priority = engine_priority(options.priority), .name = "barrier"},
       options.where);

@@ -49,9 +49,10 @@ int64_t duration_ms(const std::string& text, const std::string& flag) {
   if (unit == "ms") scale = 1;
   if (unit == "m") scale = 60e3;
   if (unit == "h") scale = 3600e3;
-  MX_CHECK(end != text.c_str() && scale > 0 && std::isfinite(number) && number >= 0 &&
-               number * scale <= static_cast<double>(comm::kLongestTimeoutMs),
-           InvalidArgument, flag, ": expected a time such as 10, 0.5s, 500ms or 2m, got ", text);
+  MX_CHECK(end != text.c_str() && scale > 0 && std::isfinite(number) && number >= 0, InvalidArgument, flag,
+           ": expected a time such as 10, 0.5s, 500ms or 2m, got ", text);
+  MX_CHECK(number * scale <= static_cast<double>(comm::kLongestTimeoutMs), InvalidArgument, flag,
+           ": expected a time of at most 240h, got ", text);
   return static_cast<int64_t>(std::ceil(number * scale));
 }
 

@@ -264,7 +264,9 @@ void Supervisor::check_cause() {
     if (link.epoch == epoch_) cause_.because(link);
   }
   for (const LostRank& lost : losses) {
-    if (lost.epoch == epoch_ && !failure_.has_value()) cause_.lost(lost);
+    // Servers end when they are told to, in whatever way.
+    const bool told = servers_told_ && lost.role == Role::server;
+    if (lost.epoch == epoch_ && !failure_.has_value() && !told) cause_.lost(lost);
   }
   if (!cause_.decide_at().has_value() || (!cause_.decide_at()->passed() && !lone_process())) return;
   auto verdict = cause_.decide([this](Role role, int rank) { return find(role, rank); });

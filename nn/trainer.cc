@@ -89,6 +89,8 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
            " and ", options.check_every);
   MX_CHECK(!options.update_on_store || store_ != nullptr, InvalidArgument,
            "[Trainer] expected a store with update_on_store, got none");
+  MX_CHECK(!options.update_on_store || !options.shard_optimizer, InvalidArgument,
+           "[Trainer] expected shard_optimizer or update_on_store, got both");
   options_.shard_optimizer = options.shard_optimizer && several_processes() && !options.update_on_store;
   if (options_.shard_optimizer) store_->slice_of(0);  // throws InvalidState if the store has servers
   if (store_ != nullptr) {

@@ -82,11 +82,22 @@ std::shared_ptr<MpiGroup> MpiGroup::make() {
   return group;
 }
 
-void MpiGroup::leave() {
-  if (mpi_finalised()) return;
+/// Tells the other ranks that this one makes no more calls.
+void MpiGroup::tell_end() {
   for (int r = 0; r < size_; ++r)
     if (r != rank_)
       MpiNotices::get().send(r, {number_, met_, met_pairs_[static_cast<size_t>(r)], MpiNotice::left, ""});
+}
+
+void MpiGroup::leave_all() {
+  if (living().empty() || mpi_finalised()) return;
+  for (const auto& [number, group] : living()) group->tell_end();
+  MpiNotices::get().flush();
+}
+
+void MpiGroup::leave() {
+  if (mpi_finalised()) return;
+  tell_end();
   MpiNotices::get().flush();
   living().erase(number_);
   MPI_Comm_free(&comm_);

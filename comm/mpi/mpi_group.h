@@ -42,6 +42,8 @@ class MpiGroup {
   const std::vector<std::string>& hosts() const { return hosts_; }
   /// Tells the other ranks that this one makes no more calls, and frees the duplicate.
   void leave();
+  /// Tells the other ranks of all groups of this process that it makes no more calls. The groups stay.
+  static void leave_all();
   /// Tells the other ranks of all groups of this process that it has failed. Only the first call counts.
   /// After it, no call may follow.
   static void fail(const std::string& reason) noexcept;
@@ -59,6 +61,7 @@ class MpiGroup {
   };
 
   MpiGroup();
+  void tell_end();
   // All groups that have not been left, by number.
   static std::map<uint64_t, std::shared_ptr<MpiGroup>>& living();
   // Exchanges the heads of a collective and compares them. The own one takes `value_bytes` of the input

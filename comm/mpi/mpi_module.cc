@@ -2,16 +2,21 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 
 #include "comm/module.h"
 #include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/mpi_group.h"
 #include "comm/mpi/mpi_thread.h"
 #include "engine/base/check.h"
 
 namespace mx::comm {
 namespace {
+
+constexpr int64_t kLeavesWithinMs = 10000;
 
 /// Throws InvalidState if MPI sees other processes than the environment says.
 void check_place(const Place& place, int rank, int size) {
@@ -54,7 +59,12 @@ class MpiModule final : public Module {
   }
 
   void finish(bool after_failure) noexcept override {
-    if (MpiThread* const thread = MpiThread::if_used()) thread->finalise(after_failure);
+    MpiThread* const thread = MpiThread::if_used();
+    if (thread == nullptr) return;
+    // The program may end in its middle, while others wait for this process in their calls.
+    thread->add({[] { MpiGroup::leave_all(); }, [](const std::exception_ptr&) {}, kLeavesWithinMs,
+                 "the end of the groups"});
+    thread->finalise(after_failure);
   }
 };
 

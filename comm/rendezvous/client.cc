@@ -112,8 +112,9 @@ struct RendezvousClient::State {
   void fail(std::exception_ptr reason);
   template <class... Parts>
   [[noreturn]] void lose(const Parts&... parts) const {
-    throw PeerLost(
-        mx::detail::concat("[rendezvous] lost the rendezvous at ", options.address, ": ", parts...));
+    throw PeerLost(mx::detail::concat("[rendezvous] lost the rendezvous at ", options.address,
+                                      options.run_by.empty() ? "" : ", which " + options.run_by + " runs",
+                                      ": ", parts...));
   }
 
   const RendezvousClientOptions options;
@@ -146,6 +147,8 @@ RendezvousClient::RendezvousClient(RendezvousClientOptions options, Deadline sta
   // Queued before the thread starts, so that no heartbeat is sent before it.
   const auto join =
       state_->begin({FrameKind::join, 0, state_->step.load(), state_->options.role, state_->options.host});
+  // Now, because the thread below could only end when memory is short.
+  state_->watches.start();
   state_->thread = start_thread("rendezvous", [state = state_.get()] {
     prefer_quick_wakeup();  // a late heartbeat looks like a lost process
     state->run();
@@ -357,7 +360,12 @@ void RendezvousClient::State::fail(std::exception_ptr reason) {
     expected = stopped || parted;
     answered.notify_all();
   }
-  if (!expected && options.on_broken) watches.post([this, reason] { options.on_broken(reason); });
+  if (expected || !options.on_broken) return;
+  try {
+    watches.post([this, reason] { options.on_broken(reason); });
+  } catch (const std::exception&) {
+    // Without memory for that, calls of the client still throw the reason.
+  }
 }
 
 }  // namespace mx::comm

@@ -19,6 +19,7 @@ GroupFailures::GroupFailures(std::shared_ptr<Rendezvous> rendezvous, int64_t epo
     : rendezvous_(std::move(rendezvous)),
       group_(group),
       prefix_(epoch_key(epoch, "failed/" + group + "/")),
+      transport_key_(epoch_key(epoch, "transport/" + group)),
       rank_(rank) {
   watch_ = rendezvous_->watch(prefix_, [this, size = prefix_.size(), own = std::to_string(rank)](
                                            std::string_view key, std::string_view value) {
@@ -33,7 +34,24 @@ GroupFailures::GroupFailures(std::shared_ptr<Rendezvous> rendezvous, int64_t epo
   });
 }
 
-GroupFailures::~GroupFailures() { rendezvous_->unwatch(watch_); }
+GroupFailures::~GroupFailures() {
+  rendezvous_->unwatch(watch_);
+  if (transport_watch_ != 0) rendezvous_->unwatch(transport_watch_);
+}
+
+void GroupFailures::compare(const std::string& host, const std::string& transport) {
+  if (rank_ == 0) return rendezvous_->put(transport_key_, transport + "\n" + host);
+  transport_watch_ = rendezvous_->watch(
+      transport_key_, [this, host, transport](std::string_view key, std::string_view value) {
+        const size_t line = value.find('\n');  // the transport, then the host
+        if (key != transport_key_ || line == std::string_view::npos || value.substr(0, line) == transport)
+          return;
+        const std::lock_guard lock(mutex_);
+        difference_ = mx::detail::concat("'", transport, "' on rank ", rank_, " on host ", host, " and '",
+                                         std::string(value.substr(0, line)), "' on rank 0 on host ",
+                                         std::string(value.substr(line + 1)));
+      });
+}
 
 void GroupFailures::tell(const std::string& host, const std::string& reason) noexcept try {
   rendezvous_->put(prefix_ + std::to_string(rank_), host + "\n" + reason.substr(0, kLongestFailure));
@@ -44,6 +62,8 @@ void GroupFailures::tell(const std::string& host, const std::string& reason) noe
 void GroupFailures::check() {
   const std::lock_guard lock(mutex_);
   MX_CHECK(!failure_, PeerLost, "[world] expected all ranks to join group '", group_, "', got ", *failure_);
+  MX_CHECK(!difference_, InvalidArgument, "[world] expected the same transport on all ranks for group '",
+           group_, "', got ", *difference_, "; MX_TRANSPORT chooses it");
 }
 
 }  // namespace mx::comm

@@ -3,6 +3,9 @@
 //
 // The rank writes the entry "<epoch>/failed/<group>/<rank>" of the rendezvous, and the others watch these.
 //
+// It also compares the transports, because ranks with different ones would wait for each other: rank 0 writes
+// its own to "<epoch>/transport/<group>", which the others watch.
+//
 // Thread-safety: any thread may call any function.
 #pragma once
 
@@ -26,17 +29,20 @@ class GroupFailures {
 
   /// Tells the others that this rank does not join, and why. Does nothing if the rendezvous is lost.
   void tell(const std::string& host, const std::string& reason) noexcept;
+  /// Says which transport this rank uses for the group. Once, before it connects.
+  void compare(const std::string& host, const std::string& transport);
   /// Throws PeerLost, which names the rank, its host and its reason, if another rank has told that it does
-  /// not join.
+  /// not join. Throws InvalidArgument if rank 0 uses another transport.
   void check();
 
  private:
   const std::shared_ptr<Rendezvous> rendezvous_;
-  const std::string group_, prefix_;
+  const std::string group_, prefix_, transport_key_;
   const int rank_;
-  uint64_t watch_ = 0;
+  uint64_t watch_ = 0, transport_watch_ = 0;
   std::mutex mutex_;
-  std::optional<std::string> failure_;  ///< of another rank; guarded by mutex_
+  std::optional<std::string> failure_;     ///< of another rank; guarded by mutex_
+  std::optional<std::string> difference_;  ///< from the transport of rank 0; guarded by mutex_
 };
 
 }  // namespace mx::comm

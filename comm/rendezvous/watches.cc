@@ -8,6 +8,15 @@ namespace mx::comm {
 
 Watches::~Watches() { stop(); }
 
+void Watches::start() {
+  const std::lock_guard lock(mutex_);
+  start_locked();
+}
+
+void Watches::start_locked() {
+  if (!thread_.joinable()) thread_ = start_thread("rendezvous", [this] { run(); });
+}
+
 void Watches::add(uint64_t id, std::string prefix, Rendezvous::Changed changed) {
   const std::lock_guard lock(mutex_);
   watches_[id] = {std::move(prefix), std::make_shared<const Rendezvous::Changed>(std::move(changed))};
@@ -49,7 +58,7 @@ void Watches::post(std::function<void()> function) {
 void Watches::queue(uint64_t id, std::function<void()>&& function) {
   if (stopped_) return;
   calls_.push_back({id, std::move(function)});
-  if (!thread_.joinable()) thread_ = start_thread("rendezvous", [this] { run(); });
+  start_locked();
   changed_.notify_all();
 }
 

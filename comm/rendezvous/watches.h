@@ -28,6 +28,8 @@ class Watches {
   /// Callbacks that have not started are dropped.
   ~Watches();
 
+  /// Starts the thread, so that no later call has to. Throws OutOfMemory if the system cannot.
+  void start();
   void add(uint64_t id, std::string prefix, Rendezvous::Changed changed);
   /// When it returns, the callback is not running, will not be called again, and is destroyed. Within a
   /// callback it does not wait.
@@ -52,6 +54,7 @@ class Watches {
   };
   // With mutex_ held. Leaves the function with the caller after stop().
   void queue(uint64_t id, std::function<void()>&& function);
+  void start_locked();
   void run();
 
   std::mutex mutex_;
@@ -60,7 +63,7 @@ class Watches {
   std::deque<Call> calls_;
   uint64_t running_ = 0;  // id of the watch whose callback runs
   bool stopped_ = false;
-  std::thread thread_;      // started by the first call; stop() takes it away
+  std::thread thread_;      // started by start() or the first call; stop() takes it away
   std::thread::id caller_;  // of the thread; set by it
 };
 

@@ -19,6 +19,12 @@ bool is_control(Kind kind) {
 /// Requests of controls that a worker makes for itself.
 bool is_alone(Kind kind, bool sync) { return kind == Kind::close || (!sync && kind == Kind::set_option); }
 
+/// How errors name the call of a control.
+const char* call_of(const Header& header) {
+  return header.kind == Kind::barrier ? to_string(static_cast<BarrierOf>(header.flags))
+                                      : to_string(header.kind);
+}
+
 bool has_elements(Kind kind) {
   return kind == Kind::push || kind == Kind::pushpull || kind == Kind::init || kind == Kind::set_value;
 }
@@ -219,13 +225,13 @@ void Machine::advance_control(Outbox& out) {
 void Machine::refuse_controls(Outbox& out) {
   for (Line& line : control_) {
     if (line.requests.empty()) continue;
-    const Cause cause = absence(control_, to_string(line.requests.front().header.kind));
+    const Cause cause = absence(control_, call_of(line.requests.front().header));
     if (cause.error != nullptr) refuse(line, cause, out);
   }
 }
 
 /// Runs the request that all workers have sent. Requests with the same content are the same; for barriers the
-/// content may differ.
+/// call that makes them counts, and the content may differ.
 void Machine::run_control(Outbox& out) {
   try {
     const Request& first = control_[0].requests.front();
@@ -233,10 +239,12 @@ void Machine::run_control(Outbox& out) {
     for (size_t w = 1; w < control_.size(); ++w) {
       const Request& other = control_[w].requests.front();
       const bool same =
-          other.header.kind == kind && (kind == Kind::barrier || other.body.text() == first.body.text());
+          other.header.kind == kind && (kind == Kind::barrier ? other.header.flags == first.header.flags
+                                                              : other.body.text() == first.body.text());
       MX_CHECK(same, ProtocolError, "[kvstore] expected the same call from all workers, got ",
-               to_string(kind), " from worker 0 and ", to_string(other.header.kind),
-               other.header.kind == kind ? " with other arguments" : "", " from worker ", w);
+               call_of(first.header), " from ", name(0), " and ", call_of(other.header),
+               other.header.kind == kind && kind != Kind::barrier ? " with other arguments" : "", " from ",
+               name(static_cast<uint32_t>(w)));
     }
     if (kind == Kind::set_optimizer) {
       updater_->set_optimizer(decode_options(first.body.text()));

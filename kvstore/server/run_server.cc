@@ -106,6 +106,12 @@ int run_server() {
     ended = server.run();
     told = server.stopped();
   }
+  if (!ended && server.left_workers()) {
+    log(LogLevel::error, "[kvstore] a server ends by SIGTERM while workers use it");
+    // As for a process without a handler, so that its end is a failure with a signal.
+    ::signal(SIGTERM, SIG_DFL);
+    ::raise(SIGTERM);
+  }
   return ended || told ? 0 : 1;
 }
 

@@ -107,6 +107,13 @@ void Server::stop() {
 
 bool Server::stopped() const { return state_->stopped.load(); }
 
+bool Server::left_workers() const {
+  if (!stopped() || state_->failure != nullptr) return false;
+  return std::any_of(state_->connections.begin(), state_->connections.end(), [this](const auto& entry) {
+    return !entry.second.farewell && !state_->departed.contains(entry.second.worker);
+  });
+}
+
 void Server::report_lost(const std::string& text, int32_t worker) {
   {
     std::lock_guard lock(state_->reports_mutex);

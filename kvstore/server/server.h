@@ -50,6 +50,9 @@ class Server {
   void stop();
   /// Returns whether stop() was called.
   bool stopped() const;
+  /// Returns whether stop() has ended run() while a worker was connected that had not said farewell, and no
+  /// failure was known. After run().
+  bool left_workers() const;
   /// A process is lost, says the rendezvous. `text` names it. `worker`: its number if it is a worker, else
   /// -1.
   void report_lost(const std::string& text, int32_t worker);
@@ -61,7 +64,8 @@ class Server {
 
 /// Runs the server of this process (comm::place()): publishes its address in the rendezvous, serves until all
 /// workers have said farewell or the process gets SIGTERM, and returns the exit code of the process: 0 in
-/// both cases, 1 if a worker was lost. Throws InvalidState if the place is not that of a server.
+/// both cases, 1 if a worker was lost. SIGTERM ends the process itself if workers still use the server: it is
+/// a loss for them. Throws InvalidState if the place is not that of a server.
 int run_server();
 
 }  // namespace mx::kv

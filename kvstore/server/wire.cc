@@ -169,6 +169,12 @@ const char* to_string(Kind kind) {
   return index < std::size(names) ? names[index] : names[0];
 }
 
+const char* to_string(BarrierOf call) {
+  constexpr const char* names[] = {"barrier", "save", "load", "state_dict", "load_state_dict"};
+  const auto index = static_cast<size_t>(call);
+  return index < std::size(names) ? names[index] : "?";
+}
+
 void encode(const Header& header, std::byte (&out)[kHeaderBytes]) {
   put_at(out, kMagic);
   put_at(out + 4, static_cast<uint8_t>(header.kind));

@@ -57,7 +57,7 @@ enum class Kind : uint8_t {
   erase,          ///< removes a key
   set_optimizer,  ///< body: name and options
   set_option,     ///< body: one option
-  barrier,        ///< body: empty, or an error text that all workers get; the number is its error code
+  barrier,        ///< flags: BarrierOf; body: empty, or an error text that all get; number: its error code
   get_state,      ///< answer's body: state of the optimiser for a key
   set_state,      ///< body: state of the optimiser for a key; from worker 0 only
   set_value,      ///< replaces a key's value; from worker 0 only; body: elements
@@ -74,6 +74,11 @@ enum class Kind : uint8_t {
 inline constexpr uint8_t kLastKind = static_cast<uint8_t>(Kind::refusal);
 
 const char* to_string(Kind kind);
+
+/// The call of the program that makes a barrier.
+enum class BarrierOf : uint8_t { barrier, save, load, state_dict, load_state_dict };
+/// "barrier", "save", ...; "?" for another number.
+const char* to_string(BarrierOf call);
 
 struct Header {
   Kind kind = Kind::answer;

@@ -20,6 +20,7 @@
 #include "comm/module.h"
 #include "engine/base/check.h"
 #include "engine/base/cpus.h"
+#include "engine/base/error.h"
 #include "engine/device/registry.h"
 #include "engine/options.h"
 #include "operators/operator.h"
@@ -175,8 +176,21 @@ Section environment() {
   return section;
 }
 
+/// Returns the section, or one that says why there is none: a setting of the environment is wrong, for
+/// example.
+Section found(const char* name, Section (*section)()) {
+  try {
+    return section();
+  } catch (const Error& error) {
+    return {name, {{"problem", error.what()}}};
+  }
+}
+
 }  // namespace
 
-std::vector<Section> collect() { return {build(), processor(), devices(), libraries(), environment()}; }
+std::vector<Section> collect() {
+  return {found("build", build), found("processor", processor), found("devices", devices),
+          found("libraries", libraries), found("environment", environment)};
+}
 
 }  // namespace mx::info

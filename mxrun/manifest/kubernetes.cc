@@ -237,6 +237,7 @@ void read_kubernetes_settings(const std::string& settings, ManifestOptions& o) {
     MX_CHECK(equal != std::string_view::npos && equal > 0, InvalidArgument,
              "[mxrun] --k8s: expected settings as 'image=NAME,cpu=2', got ", text::quoted(settings));
     const std::string_view key = item.substr(0, equal), value = item.substr(equal + 1);
+    MX_CHECK(!value.empty(), InvalidArgument, "[mxrun] --k8s ", key, ": expected a value, got none");
     if (key == "image") {
       o.image = value;
     } else if (key == "namespace") {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -123,6 +124,22 @@ TEST(DistStoreErrors, ABarrierNamesTheRankThatAPendingCallWaitsFor) {
                                },
                                {.timeout_ms = 300});
   EXPECT_TRUE(contains(errors[0], "rank 1") && contains(errors[0], "'w'")) << errors[0];
+}
+
+TEST(DistStoreErrors, ABarrierNamesTheOtherRankIfACallWithALongerLimitWaits) {
+  std::promise<void> over;
+  const auto is_over = over.get_future().share();
+  const auto errors = on_ranks(2, [&](KVStore& kv) {
+    NDArray a = zeros({2});
+    kv.allreduce({"w"}, {a}, {a});
+    a.wait();
+    if (kv.rank() == 1) return is_over.wait();
+    kv.allreduce({"w"}, {a}, {a});
+    const std::string message = error_of<Timeout>([&] { kv.barrier(300); });
+    over.set_value();
+    EXPECT_TRUE(contains(message, "wait for rank 1 on host ")) << message;
+  });
+  EXPECT_EQ("", errors[0]);
 }
 
 TEST(DistStoreErrors, WhatHappensOnRank0IsItsOwnErrorEvenIfAnotherRankHasLeft) {

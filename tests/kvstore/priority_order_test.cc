@@ -384,6 +384,31 @@ TEST(PriorityOrderOfPrograms, ACallThatAnotherRankNeverMakesIsNamed) {
       {.order = KVOrder::priority}, 300));
 }
 
+TEST(PriorityOrderOfPrograms, AChoiceThatBeganBeforeTheFirstCallWasReadyHasALimit) {
+  std::promise<void> over;
+  const std::shared_future<void> first_is_over = over.get_future().share();
+  expect_no_errors(test::on_ranks(
+      2,
+      [&](KVStore& kv) {
+        NDArray a = ones({2}), b = ones({2});
+        kv.allreduce({"a"}, {a}, {a});
+        kv.allreduce({"b"}, {b}, {b});
+        a.wait(), b.wait();
+        if (kv.rank() == 1) return first_is_over.wait();
+        test::Hold held;
+        current_engine().push_async(held.operation(), {.updates = {a.var()}, .name = "held"});
+        kv.allreduce({"a"}, {a}, {a}, {.priority = 1});
+        kv.allreduce({"b"}, {b}, {b}, {.priority = 2});
+        after_the_calls();  // "b" has asked for a choice
+        held.release();
+        const std::string message = error_of<Timeout>([&] { a.wait(60000); });
+        EXPECT_TRUE(contains(message, "'a'") && contains(message, "rank 1 on host ")) << message;
+        EXPECT_THROW(b.wait(60000), Timeout);
+        over.set_value();
+      },
+      {.order = KVOrder::priority}, 300));
+}
+
 TEST(PriorityOrderOfPrograms, OtherCallsThanThoseOfTheOthersAreNamedOnAllRanks) {
   const auto sum = [](KVStore& kv, const std::string& key, int priority) {
     NDArray value = ones({2});

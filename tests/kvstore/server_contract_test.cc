@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -114,6 +115,56 @@ TEST(ServerStoreContract, ABarrierWhoseTokenHasFailedIsAnErrorOfAll) {
   });
   for (const auto& error : errors) EXPECT_EQ(error, nullptr);
   EXPECT_EQ(3, named.load());
+}
+
+// A save() that meets a barrier() of another worker would write no file.
+TEST(ServerStoreContract, CallsOfAllWorkersTogetherAreCompared) {
+  const std::string path = ::testing::TempDir() + "server_calls.safetensors";
+  const std::vector<std::pair<const char*, std::function<void(KVStore&)>>> calls = {
+      {"barrier", [](KVStore& kv) { kv.barrier(20000); }},
+      {"save", [&](KVStore& kv) { kv.save(path); }},
+      {"load", [&](KVStore& kv) { kv.load(path); }},
+      {"state_dict", [](KVStore& kv) { kv.state_dict(); }},
+      {"load_state_dict", [](KVStore& kv) { kv.load_state_dict({}); }},
+  };
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const size_t next = (i + 1) % calls.size();
+    ServerCluster cluster(2, 1);
+    cluster.run_or_throw("dist_sync", [&](KVStore& kv) {
+      kv.init("w", ones({2}));
+      const auto& call = calls[kv.rank() == 0 ? i : next].second;
+      const std::string message = error_of<ProtocolError>([&] { call(kv); });
+      const std::string names[] = {calls[i].first, calls[next].first};
+      EXPECT_TRUE(contains(message, "got " + names[0] + " from worker 0") &&
+                  contains(message, " and " + names[1] + " from worker 1"))
+          << message;
+    });
+  }
+}
+
+TEST(ServerStoreContract, ABarrierThrowsTheErrorOfAnEarlierPush) {
+  for (const char* type : {"dist_sync", "dist_async"}) {
+    std::atomic<int> told{0};
+    ServerCluster(2, 1).run_or_throw(type, [&](KVStore& kv) {
+      kv.init("w", ones({2}));
+      NDArray value = ones({2});
+      if (kv.rank() == 1)
+        current_engine().push([] { throw Error("lost batch"); }, {.updates = {value.var()}, .name = "spoil"});
+      kv.push("w", value);
+      // An asynchronous worker does not hear of the pushes of others.
+      const bool hears = kv.rank() == 1 || kv.type() == "dist_sync";
+      std::string message;
+      try {
+        kv.barrier(20000);
+      } catch (const Error& error) {
+        message = error.what();
+      }
+      EXPECT_EQ(hears, contains(message, "lost batch")) << type << ' ' << kv.rank();
+      told += contains(message, "lost batch");
+      kv.barrier(20000);  // told once
+    });
+    EXPECT_GE(told.load(), 1);
+  }
 }
 
 // Otherwise a later push would replace the weights by a gradient.

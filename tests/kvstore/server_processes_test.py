@@ -106,7 +106,7 @@ class Servers(unittest.TestCase):
             self.assertEqual(job.code, 0, job.stderr)
             self.assertEqual(len(re.findall(r"ends with -3\b", job.stdout)), 2, job.stdout)
 
-    def kill_one(self, role, rank):
+    def kill_one(self, role, rank, number=signal.SIGKILL):
         job = jobs.Job("-n", 2, "-s", 2, PROGRAM, "dist_sync", 1000000)
         self.addCleanup(job.kill_all)
         started = 0
@@ -116,9 +116,9 @@ class Servers(unittest.TestCase):
             started += "has started" in line
         pids = processes_of(job, role, rank)
         self.assertEqual(len(pids), 1)
-        os.kill(pids[0], signal.SIGKILL)
+        os.kill(pids[0], number)
         job.finish()
-        self.assertEqual(job.code, 137, job.stderr)
+        self.assertEqual(job.code, 128 + number, job.stderr)
         self.assertEqual(job.left(), {})
         return job.stderr
 
@@ -126,6 +126,10 @@ class Servers(unittest.TestCase):
         stderr = self.kill_one(b"server", 1)
         self.assertRegex(stderr, rf"error: .*server.* 1 on host {HOST}\b")
         self.assertNotIn("at step -1", stderr)
+
+    def test_a_server_that_somebody_ends_is_the_first_failure(self):
+        stderr = self.kill_one(b"server", 1, signal.SIGTERM)
+        self.assertRegex(stderr, "first failure: server 1 on ")
 
     def test_a_killed_worker_is_named(self):
         stderr = self.kill_one(b"worker", 1)

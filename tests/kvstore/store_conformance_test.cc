@@ -288,60 +288,6 @@ TEST_P(StoreConformance, AKeyOfIntegersIsLoadedWithoutAnOptimizer) {
   std::filesystem::remove(path);
 }
 
-TEST(KVStoreOptions, ValuesThatMeanNothingAreRefused) {
-  const auto refuse = [](const char* text, const KVStoreOptions& options) {
-    test::expect_error<InvalidArgument>(text, [&] { KVStore::create("local", options); });
-  };
-  refuse("timeout_ms of at least 0, got -1", {.timeout_ms = -1});
-  refuse("fuse_bytes of at least 0, got -1", {.fuse_bytes = -1});
-  refuse("cut_bytes of at least 1, got 0", {.cut_bytes = 0});
-  refuse("bytes_in_flight of at least 1, got 0", {.bytes_in_flight = 0});
-  refuse("check_every of at least 0, got -3", {.check_every = -3});
-  const auto store = KVStore::create("local");
-  test::expect_error<InvalidArgument>("the name of a key", [&] { store->init("", zeros({2})); });
-  test::expect_error<InvalidArgument>("timeout_ms of at least 0", [&] { store->barrier(-5); });
-  store->init("w", zeros({2}));
-  test::expect_error<InvalidArgument>("timeout_ms of at least 0",
-                                      [&] { store->push("w", zeros({2}), {.timeout_ms = -5}); });
-}
-
-TEST_P(StoreConformance, AMeanOfIntegersIsRefusedBeforeAnythingChanges) {
-  expect_no_errors(on_ranks([&](KVStore& kv) {
-    kv.init("real", zeros({2}));
-    kv.init("whole", zeros({2}, i32));
-    const KVOptions mean{.reduce = KVReduce::mean};
-    NDArray real = ones({2}), whole = ones({2}, i32);
-    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
-                           kv.pushpull({"real", "whole"}, {{real}, {whole}}, {{real}, {whole}}, mean);
-                         }),
-                         "whole"));
-    NDArray got = ones({2});
-    kv.pull("real", got);
-    EXPECT_EQ((std::vector<float>{0, 0}), got.to_vector<float>());
-  }));
-}
-
-// Otherwise the result would depend on which keys share a message.
-TEST_P(StoreConformance, AnArrayToFillIsNoValueOfAnotherKey) {
-  expect_no_errors(on_ranks([&](KVStore& kv) {
-    NDArray x = ones({2}), y = ones({2}) * 10;
-    const NDArray both = zeros({4});
-    NDArray first = both.slice(0, Slice{0, 2}), second = both.slice(0, Slice{2, 4});
-    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
-                           kv.allreduce({"x", "y"}, {x, y}, {y, x});
-                         }),
-                         "\"y\""));
-    kv.allreduce({"x", "y"}, {first, second}, {first, second});  // parts of one array that do not overlap
-    kv.init("x", zeros({2}));
-    kv.init("y", zeros({2}));
-    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
-                           kv.pushpull({"x", "y"}, {{x}, {y}}, {{y}, {x}});
-                         }),
-                         "\"y\""));
-    EXPECT_EQ((std::vector<float>{0, 0, 0, 0}), both.to_vector<float>());
-  }));
-}
-
 // Without servers the message is compared; with servers only some ranks receive an array.
 TEST_P(StoreConformance, ABroadcastOfOtherShapesFailsTheNextBarrierOfAllRanks) {
   if (ranks_ == 1) GTEST_SKIP() << "one rank has one shape";
@@ -444,13 +390,6 @@ TEST_P(StoreConformance, AllProcessesGetTheErrorOfAFileWithItsType) {
     EXPECT_EQ(Floats(3, 1), out.to_vector<float>());
   }));
   std::filesystem::remove(path);
-}
-
-TEST_P(StoreConformance, NegativeNumbersOfElementsAreRefused) {
-  expect_no_errors(on_ranks([&](KVStore& kv) {
-    error_of<InvalidArgument>([&] { kv.buffer(-1, f32); });
-    error_of<InvalidArgument>([&] { static_cast<void>(kv.slice_of(-5)); });
-  }));
 }
 
 TEST_P(StoreConformance, AnUpdaterThatLeavesNoArrayOfTheKeyIsNamed) {

@@ -30,6 +30,11 @@ class Info(unittest.TestCase):
         self.assertRegex(facts["processor"]["processors"], r"uses 1$")
         self.assertEqual(facts["environment"]["MX_VIRTUAL_DEVICES"], "3")
 
+    def test_a_wrong_setting_is_a_fact(self):
+        facts = self.facts(MX_NUM_THREADS="x")
+        self.assertIn("MX_NUM_THREADS", facts["processor"]["problem"])
+        self.assertEqual(facts["environment"]["MX_NUM_THREADS"], "x")
+
     def test_the_text_has_the_facts_of_the_object(self):
         text = run().stdout
         for section, facts in self.facts().items():

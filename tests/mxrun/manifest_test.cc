@@ -143,7 +143,8 @@ TEST(Manifest, SettingsAreRead) {
 
 TEST(Manifest, BadSettingsAreNamed) {
   ManifestOptions o = small_job();
-  for (const char* bad : {"", "image", "=x", "color=red", "gpus=many", "kind=pod", "port=", "image=a,,cpu=1"})
+  for (const char* bad :
+       {"", "image", "=x", "color=red", "gpus=many", "kind=pod", "port=", "secret=", "image=a,,cpu=1"})
     EXPECT_TRUE(has(manifest_refusal([&] { read_kubernetes_settings(bad, o); }), "--k8s")) << bad;
   const auto refused = [](const std::function<void(ManifestOptions&)>& change) {
     ManifestOptions changed = small_job();

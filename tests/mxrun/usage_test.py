@@ -37,6 +37,7 @@ class WrongUsage(jobs.JobTest):
         for flag in ("--timeout", "--start-timeout", "--heartbeat", "--dead-after", "--grace"):
             self.wrong(f"{flag}: expected a time.*got soon", flag, "soon", "true")
             self.wrong(f"{flag}: expected a time.*got -1", f"{flag}=-1", "true")
+            self.wrong(f"{flag}: expected a time of at most 240h, got 241h", flag, "241h", "true")
         self.wrong("--timeout: expected more than 0", "--timeout", "0", "true")
         self.wrong("--dead-after: expected at least two heartbeats", "--dead-after", "0.5", "true")
         self.wrong("--ranks: .*got x", "--ranks", "x", "true")

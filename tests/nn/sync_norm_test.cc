@@ -14,6 +14,8 @@
 #include "nn/nn.h"
 #include "operators/operators.h"
 #include "tests/kvstore/rank_threads.h"
+#include "tests/kvstore/rank_values.h"
+#include "tests/kvstore/store_cases.h"
 #include "tests/support/errors.h"
 #include "tests/support/numeric_gradient.h"
 
@@ -180,6 +182,34 @@ TEST(AllReduce, WhichIsRecordedIsAdvisedWhereAStoreWouldFillARecordedResult) {
   body(*KVStore::create("local"));
   for (const std::string& error : on_ranks(2, body)) EXPECT_EQ("", error);
 }
+
+// Gradients would go through the operation, which did not compute the new value.
+class RecordedResults : public ::testing::TestWithParam<test::StoreCase> {};
+
+TEST_P(RecordedResults, AreNotFilledByStores) {
+  test::expect_no_errors(test::on_stores(GetParam(), [&](KVStore& kv) {
+    kv.init("table", ones({4, 3}));
+    NDArray weight = ones({4, 3}).requires_grad_();
+    NDArray result = weight * 2, flat = result.reshape({12});
+    const std::vector<std::function<void()>> calls = {
+        [&] { kv.row_sparse_pull("table", array<int64_t>({1}), result); },
+        [&] { kv.pull("table", result); },
+        [&] {
+          kv.allreduce({"table"}, {ones({4, 3})}, {result});
+        },
+        [&] { kv.sum_slices("table", flat); },
+        [&] { kv.gather_slices("table", flat); },
+    };
+    for (size_t i = 0; i < calls.size(); ++i)
+      EXPECT_TRUE(contains(test::error_of<InvalidState>(calls[i]), "to take the value of key \"table\""))
+          << i;
+    kv.row_sparse_pull("table", array<int64_t>({1}), weight);  // a parameter
+    EXPECT_EQ(std::vector<float>(12, 2), flat.to_vector<float>());
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Stores, RecordedResults, ::testing::ValuesIn(test::store_cases()),
+                         [](const auto& c) { return c.param.name(); });
 
 }  // namespace
 }  // namespace mx

@@ -462,5 +462,14 @@ TEST(SplitBatch, PartsOfAboutTheSameSizeInTheirOrder) {
   error_of<InvalidArgument>([&] { nn::split_batch(x, {}); });
 }
 
+TEST(Trainer, OneOptimiserIsChosen) {
+  nn::Linear net(2, 1);
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                         nn::Trainer(net.parameters(), optim::SGDOptions{}, KVStore::create(),
+                                     {.shard_optimizer = true, .update_on_store = true});
+                       }),
+                       "shard_optimizer or update_on_store"));
+}
+
 }  // namespace
 }  // namespace mx

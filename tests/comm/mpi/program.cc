@@ -11,6 +11,9 @@
 //   queue:    a call that is queued behind a slow one still has all its time
 //   ahead:    rank 0 sends to the last rank while that one has not noticed yet that all are in the barrier
 //   fork:     a child of rank 0 may only destroy its copy of the group
+//   exits:    rank 1 calls exit(0) while it has its group; the others must get a PeerLost at once
+//   late:     rank 1 works for longer than the time limit after its last call
+//   stops:    rank 1 is stopped after its last call; the others end nevertheless
 //   own:      the program initialises and finalises MPI itself
 // Prints "rank R of N: passed" and exits 0 if everything holds.
 #include <mpi.h>
@@ -36,6 +39,7 @@
 #include <vector>
 
 #include "comm/module.h"
+#include "comm/world.h"
 #include "engine/base/error.h"
 #include "tests/comm/collective_checks.h"
 #include "tests/comm/rank_processes.h"
@@ -144,6 +148,7 @@ void check_departures(std::shared_ptr<Communicator> group, const std::string& mo
   add();
   if (rank == 1) {
     if (mode == "aborts") group->abort(std::make_exception_ptr(mx::Cancelled("by rank 1")));
+    if (mode == "exits") std::exit(0);
     group = nullptr;
   } else if (mode == "aborts") {
     expect_error_of<mx::PeerLost>(*group, {"rank 1 on host", "by rank 1", "fc1.weight"}, add);
@@ -272,11 +277,24 @@ int use_own_mpi() {
   return report_checks(place.rank, place.size);
 }
 
+// What a rank does after its last call is no matter of the others, until it is stopped.
+int end_late(const std::string& mode) {
+  setenv("MX_TIMEOUT_MS", "5000", 1);
+  const Place place = place_of_mpirun();
+  float value = 1;
+  world()->allreduce(&value, &value, 1, Type::f32);
+  expect(value == static_cast<float>(place.size), "the last sum");
+  if (place.rank == 1 && mode == "stops") raise(SIGSTOP);
+  if (place.rank == 1 && mode == "late") sleep(8);
+  return report_checks(place.rank, place.size);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 2 ? std::string(argv[1]) + " " + argv[2] : argc > 1 ? argv[1] : "";
   if (mode == "own") return use_own_mpi();
+  if (mode == "late" || mode == "stops") return end_late(mode);
   const Place place = place_of_mpirun();
   auto group = load_module("mpi").make({place, nullptr, "test", 60000});
   const std::string shared = load_module("mpi").share_from_first(place, place.rank == 0 ? "address" : "");
@@ -294,7 +312,7 @@ int main(int argc, char** argv) {
     check_messages_behind_barriers(*group);
   } else if (mode == "fork") {
     check_fork(std::move(group));
-  } else if (mode == "leaves" || mode == "aborts") {
+  } else if (mode == "leaves" || mode == "aborts" || mode == "exits") {
     check_departures(std::move(group), mode);
   } else if (!mode.empty()) {
     check_mismatches(group, mode);
@@ -307,7 +325,7 @@ int main(int argc, char** argv) {
   // After a failure other processes may wait in MPI for ever; leave without its clean-up. When one leaves so,
   // mpirun ends the others, which may not have looked at their errors yet.
   if (fails) {
-    all->meet();
+    if (mode != "exits") all->meet();
     _exit(status);
   }
   return status;

@@ -24,6 +24,8 @@ std::string failure_of(GroupFailures& group) {
       group.check();
     } catch (const PeerLost& error) {
       return error.what();
+    } catch (const InvalidArgument& error) {
+      return error.what();
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -43,6 +45,21 @@ TEST(GroupFailures, WhatARankCannotDoIsToldToTheOthersOfItsGroup) {
   own.check();  // its own error is thrown where it happens
   later.check();
   restarted.check();
+}
+
+TEST(GroupFailures, AnotherTransportThanThatOfRankZeroIsNamed) {
+  const auto table = make_local_rendezvous();
+  GroupFailures first(table, 0, "world", 0), same(table, 0, "world", 1), other(table, 0, "world", 2),
+      later(table, 0, "world2", 0), of_later(table, 0, "world2", 2);
+  other.compare("n2", "tcp");
+  later.compare("n0", "tcp");
+  of_later.compare("n2", "tcp");
+  first.compare("n0", "shm");
+  same.compare("n1", "shm");
+  const std::string text = failure_of(other);
+  for (const char* part : {"'world'", "'tcp' on rank 2 on host n2", "'shm' on rank 0 on host n0"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  for (GroupFailures* group : {&first, &same, &later, &of_later}) group->check();
 }
 
 }  // namespace

@@ -2,14 +2,20 @@
 //
 // This file replaces the operators new and delete of its test program.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
+#include <future>
 #include <memory>
 #include <new>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "comm/net/socket.h"
 #include "comm/rendezvous/client.h"
@@ -99,6 +105,27 @@ TEST(RendezvousMemory, AClientWhoseAnswersHaveNoRoomIsLost) {
   EXPECT_NE(lost.find("no memory"), std::string::npos) << lost;
   expect_to_serve(server, *good, 2);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they map memory of their own
+// The first loss must not end a process that has no room for the stack of another thread.
+TEST(RendezvousMemory, TheFirstEventOfAWatchNeedsNoNewThread) {
+  const RendezvousServer server({.self = memory_identity(-1)});
+  const auto client = connect_frugal(server, 0), writer = connect_frugal(server, 1);
+  std::promise<void> seen;
+  client->watch("0/news/", [&](std::string_view, std::string_view) { seen.set_value(); });
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  rlimit little = before;
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  little.rlim_cur = pages * static_cast<size_t>(sysconf(_SC_PAGESIZE)) + (1 << 20);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &little), 0);
+  writer->put("0/news/first", "value");
+  const bool told = seen.get_future().wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_TRUE(told);
+}
+#endif
 
 }  // namespace
 }  // namespace mx::comm
