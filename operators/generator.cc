@@ -248,9 +248,11 @@ Dropout dropout_with_mask(const Arg& x, RealArg p, Generator* generator) {
   return {std::move(both[0]), std::move(both[1])};
 }
 
-NDArray dropout(const Arg& x, RealArg p, bool train, Generator* generator) {
+NDArray dropout(const Arg& x, RealArg p, bool train, Generator* generator) try {
   MX_CHECK(p >= 0 && p <= 1, InvalidArgument, "[dropout] expected a probability from 0 to 1, got ", p);
   return train ? dropout_with_mask(x, p, generator).values : x.array;
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 }  // namespace mx

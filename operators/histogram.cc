@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
 #include "operators/reduce.h"
@@ -70,7 +71,7 @@ DType edge_type(DType type) { return is_floating(type) ? promote(type, f32) : f6
 
 }  // namespace
 
-NDArray bincount(const Arg& x, const NDArray& weights, IntArg min_length) {
+NDArray bincount(const Arg& x, const NDArray& weights, IntArg min_length) try {
   const NDArray& values = x.array;
   MX_CHECK(values.rank() == 1 && !is_floating(values.dtype()), InvalidArgument,
            "[bincount] expected an array of integers of rank 1, got ", values.dtype(), ' ', values.shape());
@@ -88,6 +89,8 @@ NDArray bincount(const Arg& x, const NDArray& weights, IntArg min_length) {
     count = std::max(count, largest + 1);
   }
   return totals_at(values.to(i64, x.where), weights, count, x.where);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 Histogram histogram(const Arg& x, const HistogramOptions& options) {
@@ -118,10 +121,12 @@ Histogram histogram(const Arg& x, const NDArray& edges, const NDArray& weights, 
   return count_between(x, edges.to(edge_type(edges.dtype()), x.where), weights, density);
 }
 
-NDArray digitize(const Arg& x, const NDArray& edges, bool right) {
+NDArray digitize(const Arg& x, const NDArray& edges, bool right) try {
   if (edges_ascend("digitize", edges, true)) return searchsorted({edges, x.where}, x.array, !right);
   const NDArray place = searchsorted({flip(edges).clone(), x.where}, x.array, !right);
   return sub({edges.numel(), x.where}, place);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 }  // namespace mx

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/arrange.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
@@ -443,9 +444,11 @@ void update_running_statistics(const NDArray& running_mean, const NDArray& runni
 }
 
 NDArray layer_norm(const Arg& x, const Shape& shape, const NDArray& weight, const NDArray& bias,
-                   RealArg eps) {
+                   RealArg eps) try {
   const int64_t dims = trailing_dims(x.array, shape, "layer_norm");
   return call_norm(kLayerNorm, LayerNormAttrs{dims, eps}, {x.array}, weight, bias, shape, x.where)[0];
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NormResult group_norm_with_statistics(const Arg& x, IntArg groups, const NDArray& weight, const NDArray& bias,

@@ -1,6 +1,7 @@
 #include "operators/partition.h"
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/indexing.h"
 
 namespace mx {
@@ -11,7 +12,7 @@ NDArray partition(const Arg& x, IntArg kth, IntArg axis) {
   return gather(x, argpartition(x, kth, axis), axis);
 }
 
-NDArray lexsort(std::span<const NDArray> keys, IntArg axis, std::source_location where) {
+NDArray lexsort(std::span<const NDArray> keys, IntArg axis, std::source_location where) try {
   MX_CHECK(!keys.empty(), InvalidArgument, "[lexsort] expected at least one key, got none");
   for (const NDArray& key : keys)
     MX_CHECK(key.shape() == keys[0].shape(), InvalidArgument,
@@ -21,6 +22,8 @@ NDArray lexsort(std::span<const NDArray> keys, IntArg axis, std::source_location
   for (const NDArray& key : keys.subspan(1))
     order = gather({order, where}, argsort({gather({key, where}, order, axis), where}, axis), axis);
   return order;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray lexsort(std::initializer_list<NDArray> keys, IntArg axis, std::source_location where) {

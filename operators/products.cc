@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/distance.h"
 #include "operators/elementwise_binary.h"
 #include "operators/matmul.h"
@@ -110,7 +111,7 @@ NDArray kron(const Arg& a, const NDArray& b) {
       .reshape(product, a.where);
 }
 
-NDArray cross(const Arg& a, const NDArray& b, IntArg axis) {
+NDArray cross(const Arg& a, const NDArray& b, IntArg axis) try {
   const NDArray pair[] = {a.array, b};
   for (const NDArray& x : pair)
     MX_CHECK(x.rank() > 0 && x.size(axis) == 3, InvalidArgument,
@@ -128,15 +129,19 @@ NDArray cross(const Arg& a, const NDArray& b, IntArg axis) {
                         mul({x.select(axis, k), a.where}, y.select(axis, j))));
   }
   return stack(parts, axis, a.where);
+} catch (const Error&) {
+  detail::rethrow_at(a.where);
 }
 
-NDArray trace(const Arg& x, IntArg offset, IntArg axis1, IntArg axis2) {
+NDArray trace(const Arg& x, IntArg offset, IntArg axis1, IntArg axis2) try {
   MX_CHECK(x.array.rank() >= 2, InvalidArgument, "[trace] expected an array of rank 2 or more, got shape ",
            x.array.shape());
   return sum({x.array.diagonal(offset, axis1, axis2), x.where}, -1);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
-NDArray cdist(const Arg& a, const NDArray& b, double p) {
+NDArray cdist(const Arg& a, const NDArray& b, double p) try {
   const NDArray& x = a.array;
   MX_CHECK(p >= 0, InvalidArgument, "[cdist] expected a p of 0 or more, got ", p);
   const Shape shape = detail::distance_shape(x.shape(), b.shape(), "cdist");
@@ -154,6 +159,8 @@ NDArray cdist(const Arg& a, const NDArray& b, double p) {
   for (int64_t first = 0; first < rows; first += step)
     parts.push_back(distances(x.slice(-2, {first, std::min(first + step, rows)})));
   return concat(parts, -2, a.where);
+} catch (const Error&) {
+  detail::rethrow_at(a.where);
 }
 
 }  // namespace mx

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/kernels/strided_loop.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
@@ -218,12 +219,14 @@ OperatorFamily family_special() { return {&erfinv_record(), &logit_record(), &xl
 
 NDArray erfinv(const Arg& x) { return call(erfinv_record(), {}, x); }
 
-NDArray logit(const Arg& x, std::optional<double> eps) {
+NDArray logit(const Arg& x, std::optional<double> eps) try {
   if (!eps) return call(logit_record(), {}, x);
   MX_CHECK(*eps >= 0 && *eps <= 0.5, InvalidArgument, "[logit] expected an eps from 0 to 0.5, got ", *eps);
   // The gradient of clamp() is 0 at the limits. That of logit() is not: at eps and 1 - eps it is x's.
   const NDArray limited = clamp({x.array.detach(), x.where}, *eps, 1 - *eps);
   return call(logit_record(), {}, {where({limited == x.array, x.where}, x.array, limited), x.where});
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray xlogy(const Operand& x, const Operand& y) { return call_binary(xlogy_record(), x, y); }

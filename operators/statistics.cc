@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/matmul.h"
@@ -91,8 +92,10 @@ NDArray ptp(const Arg& x, const Axes& axes, bool keep_dims) {
   return sub({max(x, axes, keep_dims), x.where}, min(x, axes, keep_dims));
 }
 
-NDArray cov(const Arg& x, const CovOptions& options) {
+NDArray cov(const Arg& x, const CovOptions& options) try {
   return wide_covariance(x, options, "cov").to(statistics_result(x.array.dtype()), x.where);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray corrcoef(const Arg& x, bool rows) {

@@ -66,9 +66,10 @@ struct ArrayImpl {
   int64_t offset;  // of the first element, in elements from the start of the storage
   Ref<Storage> storage;
   std::unique_ptr<DeferredValue> deferred;  // set before any other thread knows the array
-  /// For a view: the array whose node describes how the memory was computed. That is an array that is no
-  /// view, or a view that had a node of its own (a leaf) when this view was taken. Empty for arrays that are
-  /// no views, and for views of recorded arrays made by a thread that does not record.
+  /// For a view: the array through whose node gradients of the view flow. If the array that the view was
+  /// taken of was recorded, that is this array, which may be a view itself, with exceptions (gradient_base()
+  /// and as_strided() in view.cc, record_view() of autograd). Otherwise it is its root(). Empty for arrays
+  /// that are no views, and for views of recorded arrays made by a thread that does not record.
   Ref<ArrayImpl> base;
   Shape shape;
   Strides strides;

@@ -195,6 +195,16 @@ TEST_F(CallPlace, OfCallsThatAreRefused) {
   refused(__LINE__, [&] { stack({x, ones({3})}); });
   refused(__LINE__, [&] { einsum("ij,jk", x, x); });
   refused(__LINE__, [&] { quantile(x, 2.); });
+  refused(__LINE__, [&] { trace(x[0]); });
+  refused(__LINE__, [&] { dropout(x, 2.); });
+  refused(__LINE__, [&] { cdist(x, ones({2, 5})); });
+  refused(__LINE__, [&] { cross(x, ones({2, 2})); });
+  refused(__LINE__, [&] { logit(x, 2.); });
+  refused(__LINE__, [&] { bincount(x); });
+  refused(__LINE__, [&] { cov(ones({2, 2, 2})); });
+  refused(__LINE__, [&] { layer_norm(x, {4}); });
+  refused(__LINE__, [&] { digitize(x, x); });
+  refused(__LINE__, [&] { lexsort(std::vector<NDArray>{}); });
   refused(__LINE__, [&] { interpolate(ones({1, 1, 2, 2}), {.mode = "cubic"}); });
   refused(__LINE__, [&] { SparseCSR(bad_, bad_, ones({3}), {3, 3}); });
   refused(__LINE__, [&] { SparseCSR::from_coo(bad_, bad_, ones({2}), {3, 3}); });
