@@ -99,8 +99,12 @@ void gradient_prod(GradientContext& g) {
   g.set(0, cut.kept(g.head()) * products.reshape(turned).transpose(back));
 }
 
-/// Returns x minus its mean over the axes.
-NDArray centred(const NDArray& x, const Cut& cut) { return x - mean(x, cut.axes(), true); }
+/// Returns x minus its mean over the axes. The second mean is what the type has rounded off the first, which
+/// counts if the mean is large.
+NDArray centred(const NDArray& x, const Cut& cut) {
+  const NDArray near = x - mean(x, cut.axes(), true);
+  return near - mean(near, cut.axes(), true);
+}
 
 /// Returns sign(x) for the elements whose magnitude equals the norm, divided by their number, and 0 for
 /// others.

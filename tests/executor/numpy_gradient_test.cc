@@ -162,5 +162,13 @@ TEST(NumpyGradients, OfClampAtANumberAreZeroAndAtAnArrayHalf) {
             gradient_at([&](const NDArray& a) { return clamp_min(a, zero); }, x));
 }
 
+TEST(NumpyGradients, OfTheVarianceAreGoodAroundALargeMean) {
+  const NDArray x = (Generator(3).normal(0, 1, {64}, f64) + 65536).to(f32);
+  const auto gradient = [](const NDArray& a) {
+    return gradient_at([](const NDArray& v) { return var(v); }, a);
+  };
+  test::expect_close(gradient(x.to(f64)), gradient(x), 1e-6, "gradient");
+}
+
 }  // namespace
 }  // namespace mx
