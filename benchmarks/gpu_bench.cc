@@ -18,8 +18,8 @@
 //   NET_memory        MB, the peak of device memory in use during these steps
 //   first_step        ms, from the start of main() to the loss of the first step of mlp
 // Networks: those of the training benchmark (train/runner.h), resnet50 for images of 224 x 224, and gpt2 with
-// 124M parameters. With --quick all sizes are small, to show that it runs. gpu_bench_torch.py has the same cases
-// for PyTorch.
+// 124M parameters. With --quick all sizes are small, to show that it runs. gpu_bench_torch.py has the same
+// cases for PyTorch.
 #include <algorithm>
 #include <functional>
 #include <memory>
