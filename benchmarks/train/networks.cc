@@ -61,9 +61,9 @@ nn::Sequential resnet18() {
 
 nn::AnyModule bottleneck(int64_t in, int64_t width, int64_t stride) {
   const int64_t out = 4 * width;
-  const nn::Sequential body{conv(in, width, 1, 1), nn::BatchNorm2d{width}, nn::ReLU{},
+  const nn::Sequential body{conv(in, width, 1, 1),         nn::BatchNorm2d{width}, nn::ReLU{},
                             conv(width, width, 3, stride), nn::BatchNorm2d{width}, nn::ReLU{},
-                            conv(width, out, 1, 1), nn::BatchNorm2d{out}};
+                            conv(width, out, 1, 1),        nn::BatchNorm2d{out}};
   if (in == out && stride == 1) return nn::Sequential{nn::Residual{body}, nn::ReLU{}};
   return nn::Sequential{nn::Residual{body, nn::Sequential{conv(in, out, 1, stride), nn::BatchNorm2d{out}}},
                         nn::ReLU{}};

@@ -16,8 +16,8 @@
 namespace mx::test {
 
 /// Calls body(store) on one thread for each member of a group. The body may throw; the texts of errors that
-/// it does not catch are returned, by rank. A rank leaves the group when its body has ended, unless the caller
-/// keeps its member.
+/// it does not catch are returned, by rank. A rank leaves the group when its body has ended, unless the
+/// caller keeps its member.
 inline std::vector<std::string> on_group(std::vector<std::shared_ptr<comm::Communicator>> group,
                                          const std::function<void(KVStore& store)>& body,
                                          const KVStoreOptions& options = {}) {
