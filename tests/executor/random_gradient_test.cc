@@ -348,7 +348,7 @@ TEST(RandomTargets, SecondDerivativesMayMeetArraysWhoseElementsShareMemory) {
       [](const NDArray& x) {
         return pad(x, {{1, 1}, {1, 1}})[Slice{0, 6}];
       },
-      [](const NDArray& x) { return sliding_window(x, {2}, {1}).flatten(); },
+      [](const NDArray& x) { return sliding_window(x, 2, 1).flatten(); },
       // Operators that save the values.
       [](const NDArray& x) { return matmul(x, matmul(x, x)).T(); },
       [](const NDArray& x) { return cumprod(x, 0).T(); },

@@ -16,6 +16,7 @@
 #include "operators/attention.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
+#include "operators/linalg.h"
 #include "operators/reduce.h"
 #include "operators/scan.h"
 #include "tests/operators/registry_support.h"

@@ -14,6 +14,7 @@
 
 #include "comm/host_name.h"
 #include "comm/meeting_point.h"
+#include "comm/net/socket.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
 #include "comm/start.h"
