@@ -52,7 +52,7 @@ int64_t duration_ms(const std::string& text, const std::string& flag) {
   MX_CHECK(end != text.c_str() && scale > 0 && std::isfinite(number) && number >= 0, InvalidArgument, flag,
            ": expected a time such as 10, 0.5s, 500ms or 2m, got ", text);
   MX_CHECK(number * scale <= static_cast<double>(comm::kLongestTimeoutMs), InvalidArgument, flag,
-           ": expected a time of at most 240h, got ", text);
+           ": expected a time of at most ", comm::kLongestTimeoutMs / 3'600'000, "h, got ", text);
   return static_cast<int64_t>(std::ceil(number * scale));
 }
 

@@ -29,7 +29,7 @@ inline constexpr const char* kRendezvousPurpose = "rendezvous";
 
 struct RendezvousClientOptions {
   std::string address;   ///< "host:port"
-  std::string run_by{};  ///< who runs the rendezvous, for messages: "rank 0"; may be empty
+  std::string run_by{};  ///< the process that runs the rendezvous, in messages: "rank 0"; may be empty
   /// Its purpose is ignored. A process with a negative rank (an agent, a tool) is never published as lost.
   Identity self;
   std::string host;             ///< name of this host, for the messages of others

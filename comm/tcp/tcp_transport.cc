@@ -225,7 +225,8 @@ ssize_t TcpTransport::try_send(Peer& peer) noexcept {
 }
 
 bool TcpTransport::send_some(int rank, Peer& peer) {
-  // What a rank wrote before it ended still counts, so its ring or socket is emptied first.
+  // If a rank has ended, data that it wrote before may still be in its ring or socket. That data counts, so
+  // it is read first.
   if ((peer.ended || !peer.broken.empty()) && !peer.receives.empty()) return false;
   const ssize_t sent = try_send(peer);
   if (sent >= 0) return sent > 0;

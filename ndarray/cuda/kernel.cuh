@@ -99,7 +99,7 @@ __device__ inline void unlock(int32_t* lock) {
   __threadfence();
   atomicExch(lock, 0);
 }
-/// What a thread reads or writes before it comes before what it reads or writes behind it.
+/// Orders memory accesses of the calling thread: those before the fence come before those after it.
 __device__ inline void memory_fence() { __threadfence(); }
 /// Read and write numbers that other threads change meanwhile.
 template <class T>

@@ -46,7 +46,7 @@ struct Problem {
   int64_t offset;
 
   __device__ int64_t group_of(int64_t head) const { return head / (heads / groups); }
-  /// What the weight of a row and a key is multiplied by: 0 if the dropout does not keep it.
+  /// Returns the factor of the weight of a row and a key: 0 if the dropout does not keep the weight.
   template <class A>
   __device__ A kept(int64_t b, int64_t h, int64_t row, int64_t key) const {
     if (dropout.key == nullptr) return A(1);

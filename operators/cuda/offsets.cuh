@@ -17,7 +17,7 @@
 
 namespace mx::cuda {
 
-/// What is checked: offsets must ascend from 0 to the number of entries, columns must lie in [0, width).
+/// The arrays to check: offsets must ascend from 0 to the number of entries, columns must lie in [0, width).
 struct EntryCheck {
   const Tensor& offsets;
   int64_t entries;

@@ -1,4 +1,4 @@
-// What all types of stores refuse, before anything has changed.
+// Calls that a store of any type refuses before it changes anything.
 #include <gtest/gtest.h>
 
 #include <cstdint>

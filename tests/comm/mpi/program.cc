@@ -277,7 +277,7 @@ int use_own_mpi() {
   return report_checks(place.rank, place.size);
 }
 
-// What a rank does after its last call is no matter of the others, until it is stopped.
+// A rank may work on after its last call for as long as it likes. If it is stopped there, the job fails.
 int end_late(const std::string& mode) {
   setenv("MX_TIMEOUT_MS", "5000", 1);
   const Place place = place_of_mpirun();
