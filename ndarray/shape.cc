@@ -40,7 +40,7 @@ void Shape::push_back(int64_t value) {
 
 void Shape::insert(int position, int64_t value) {
   check_rank(size() + 1);
-  std::copy_backward(dims_ + position, dims_ + rank_, dims_ + rank_ + 1);
+  for (int i = rank_; i > position; --i) dims_[i] = dims_[i - 1];
   dims_[position] = value;
   ++rank_;
 }

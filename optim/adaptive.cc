@@ -50,7 +50,8 @@ void RMSpropMethod::check(Problems& problems, const Options& options) {
 }
 
 RuleState RMSpropMethod::state(const Options& options) {
-  RuleState state{{"square_avg"}, true};
+  RuleState state;
+  state.names.emplace_back("square_avg");
   if (options.momentum != 0) state.names.push_back("momentum_buffer");
   if (options.centered) state.names.push_back("grad_avg");
   return state;

@@ -63,20 +63,20 @@ std::optional<Layout> moved_to_contiguous(const ViewPlace& place) {
   const std::vector<int> order = by_stride(root);
   const Strides strides = contiguous_strides(root.shape);
   // The first element of the view, in coordinates of the root.
-  std::vector<int64_t> low(static_cast<size_t>(root.shape.rank()), 0), high;
+  Strides low;
+  low.resize(root.shape.rank(), 0);
   int64_t rest = view.offset - root.offset;
   for (const int d : order) {
     if (root.strides[d] <= 0) return std::nullopt;
-    int64_t& at = low[static_cast<size_t>(d)];
-    at = std::min(rest / root.strides[d], root.shape[d] - 1);
-    if (at < 0) return std::nullopt;
-    rest -= at * root.strides[d];
+    low[d] = std::min(rest / root.strides[d], root.shape[d] - 1);
+    if (low[d] < 0) return std::nullopt;
+    rest -= low[d] * root.strides[d];
   }
   if (rest != 0 || view.shape.numel() == 0) return std::nullopt;
-  high = low;
+  Strides high = low;
   Layout moved = view;
   moved.offset = 0;
-  for (const int d : order) moved.offset += low[static_cast<size_t>(d)] * strides[d];
+  for (const int d : order) moved.offset += low[d] * strides[d];
   // A dimension of the view must go along one of the root, and stay within it.
   for (int i = 0; i < view.shape.rank(); ++i) {
     if (view.shape[i] == 1 || view.strides[i] == 0) continue;
@@ -86,10 +86,10 @@ std::optional<Layout> moved_to_contiguous(const ViewPlace& place) {
     if (along == order.end()) return std::nullopt;
     const int64_t step = view.strides[i] / root.strides[*along], reach = (view.shape[i] - 1) * step;
     moved.strides[i] = step * strides[*along];
-    (reach < 0 ? low : high)[static_cast<size_t>(*along)] += reach;
+    (reach < 0 ? low : high)[*along] += reach;
   }
   for (const int d : order)
-    if (low[static_cast<size_t>(d)] < 0 || high[static_cast<size_t>(d)] >= root.shape[d]) return std::nullopt;
+    if (low[d] < 0 || high[d] >= root.shape[d]) return std::nullopt;
   return moved;
 }
 

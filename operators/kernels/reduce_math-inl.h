@@ -118,8 +118,7 @@ HWY_INLINE hn::Vec<D> load_tail(D d, const T* x, int64_t n, T fill) {
   } else {
     HWY_ALIGN T buffer[HWY_MAX_BYTES / sizeof(T)];
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (int64_t i = 0; i < n; ++i) buffer[i] = x[i];
-    for (int64_t i = n; i < lanes; ++i) buffer[i] = fill;
+    for (int64_t i = 0; i < lanes; ++i) buffer[i] = i < n ? x[i] : fill;
     return hn::Load(d, buffer);
   }
 }

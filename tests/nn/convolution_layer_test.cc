@@ -20,7 +20,7 @@ namespace mx {
 namespace {
 
 constexpr const char* kGoldenImages =
-#include <golden_images_txt.inc>
+#include <golden_images.inc>
     ;
 
 /// The numbers of tests/nn/golden/make_images.py.

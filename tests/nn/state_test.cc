@@ -33,7 +33,7 @@ const unsigned char kGoldenFile[] = {
 #include <golden_mlp_safetensors.inc>
 };
 const char* const kGoldenText =
-#include <golden_mlp_txt.inc>
+#include <golden_mlp.inc>
     ;
 
 std::string golden_file() { return {reinterpret_cast<const char*>(kGoldenFile), sizeof(kGoldenFile)}; }
