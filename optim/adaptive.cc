@@ -50,9 +50,7 @@ void RMSpropMethod::check(Problems& problems, const Options& options) {
 }
 
 RuleState RMSpropMethod::state(const Options& options) {
-  RuleState state;
-  state.counts = true;
-  state.names.emplace_back("square_avg");
+  RuleState state{{"square_avg"}, true};
   if (options.momentum != 0) state.names.push_back("momentum_buffer");
   if (options.centered) state.names.push_back("grad_avg");
   return state;
