@@ -108,11 +108,16 @@ void EngineImpl::monitor() {
     bool sleepy = !busy;
     if (sleepy) {
       monitor_awake_.store(false, std::memory_order_seq_cst);
-      // With a single processor, a pusher calls only this thread, and only if monitor_awake_ is false. So
-      // look for operations that were pushed before it was cleared.
+      // Threads wake this thread only if monitor_awake_ is false. So look once more for what began before it
+      // was cleared: operations that run, which the watchdog observes, and operations that were pushed,
+      // because with a single processor a pusher calls no other thread.
       lock_.lock();
-      sleepy = inline_mode_ || !anything_to_take();
+      sleepy = running_ == 0 && (inline_mode_ || !anything_to_take());
       unlock();
+      if (sleepy && options_.watchdog_ms > 0) {
+        const std::lock_guard watch(watch_mutex_);
+        sleepy = async_since_.empty();
+      }
     }
     guard.lock();
     // A worker that was called before monitor_awake_ was cleared saw it set and did not wake this thread. The

@@ -435,6 +435,9 @@ bool EngineImpl::run_unusual(Worker& worker, Op*& slot, RunContext& context) {
   const int64_t begin_ns = now_ns();
   worker.running_since.store(begin_ns, std::memory_order_relaxed);
   worker.running.store(op, std::memory_order_release);
+  // The batch was counted in running_ under the lock. So either the monitor sees that count, or this thread
+  // sees here that the monitor is about to sleep.
+  if (options_.watchdog_ms > 0 && !monitor_awake_.load(std::memory_order_seq_cst)) wake_monitor();
   const char* outcome = "ran";
   bool async = false;
   if ((op->flags & kOpNode) && node_of(op).group->stopped()) {

@@ -298,5 +298,28 @@ TEST_P(Watchdog, NamesAnOperationThatTheWaiterRuns) {
   opener.join();
 }
 
+// The monitor sleeps while the engine is idle. An operation that begins while the monitor goes to sleep must wake it.
+TEST_P(Watchdog, NamesAnOperationThatBeginsWhileTheMonitorGoesToSleep) {
+  EngineOptions each = options();
+  each.watchdog_ms = 1;
+  Engine e(each);
+  Var v = e.new_var();
+  for (int round = 0; round < 50; ++round) {
+    LogCapture log;
+    Hold hold;
+    Gate gate;
+    e.push_async(hold.operation(), {.writes = {v}});
+    e.push([&] { gate.pass(); }, {.updates = {v}, .name = "stuck"});
+    std::thread completer([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(20 * round));  // the monitor wakes each millisecond
+      hold.release();
+      e.wait(v);
+    });
+    log.wait_for("[stuck]");
+    gate.open();
+    completer.join();
+  }
+}
+
 }  // namespace
 }  // namespace mx

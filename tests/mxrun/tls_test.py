@@ -173,7 +173,7 @@ class Tls(jobs.JobTest):
     def test_files_that_are_wrong(self):
         good = self.certificate("node", self.authority("authority"))
         other = self.certificate("other", "authority")
-        old = self.certificate("old", "authority", days=-1)
+        old = self.certificate("old", "authority", days=0)
         stranger = self.certificate("stranger", self.authority("another"))
 
         def wrong(pattern, options, code=78):
