@@ -1,8 +1,10 @@
-// The scalar formulas of the elementwise operators, for the host and for GPUs.
+// The scalar formulas of the elementwise operators, for the host and for GPUs: for the plain loops of the
+// CPU's kernels, the CUDA kernels, and the text of fused kernels.
 //
-// T is a type of computation: float, double, or int64_t for integers and bool. Integers wrap when a result is
-// stored in a narrower type. The special values are those of operators/kernels/unary.h and binary.h. An
-// operation without a formula does not compile.
+// T is a type of computation: float, double, or an integer type. CUDA computes all integers and bool in
+// int64_t. Integers wrap when a result is stored in a narrower type. The special values are those of
+// operators/kernels/unary.h and binary.h. An operation without a formula does not compile. Where a choice is
+// written as two, or a condition without a branch, compilers make vector instructions of it.
 #pragma once
 
 #include <cmath>
@@ -33,15 +35,35 @@ constexpr bool has_binary(BinaryOp op) {
   return op >= BinaryOp::bitwise_and ? !kReal<T> : true;
 }
 
-/// Wrapping arithmetic of int64_t.
-constexpr int64_t wrapped_sum(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+/// The unsigned type in which integers wrap: at least 32 bits, because narrower types would be promoted to
+/// int.
+template <bool kLong>
+struct WrappingOf {
+  using type = uint32_t;
+};
+template <>
+struct WrappingOf<true> {
+  using type = uint64_t;
+};
+template <class T>
+using Wrapping = typename WrappingOf<sizeof(T) == 8>::type;
+
+/// Wrapping arithmetic of an integer type.
+template <class T>
+constexpr T wrapped_sum(T a, T b) {
+  return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
 }
-constexpr int64_t wrapped_difference(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
+template <class T>
+constexpr T wrapped_difference(T a, T b) {
+  return static_cast<T>(static_cast<Wrapping<T>>(a) - static_cast<Wrapping<T>>(b));
 }
-constexpr int64_t wrapped_product(int64_t a, int64_t b) {
-  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+template <class T>
+constexpr T wrapped_product(T a, T b) {
+  return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+}
+template <class T>
+constexpr T negative(T a) {
+  return wrapped_difference(T{0}, a);
 }
 
 template <class T>
@@ -82,17 +104,18 @@ constexpr auto unary(T x) {
     if constexpr (kReal<T>) {
       return -x;
     } else {
-      return wrapped_difference(0, x);
+      return negative(x);
     }
   } else if constexpr (kOp == UnaryOp::abs) {
     if constexpr (kReal<T>) {
       return static_cast<T>(std::fabs(x));
     } else {
-      return x < 0 ? wrapped_difference(0, x) : x;
+      return x < T{0} ? negative(x) : x;
     }
   } else if constexpr (kOp == UnaryOp::sign) {
     if constexpr (kReal<T>) {
-      return x == T{0} || x != x ? x : x > T{0} ? T{1} : T{-1};
+      const T sign = static_cast<T>((x > T{0}) - (x < T{0}));
+      return x == T{0} || x != x ? x : sign;
     } else {
       return static_cast<T>((x > 0) - (x < 0));
     }
@@ -246,18 +269,20 @@ constexpr T floored_quotient(T a, T b) {
     return quotient - whole > T{0.5} ? whole + 1 : whole;  // the division above may have rounded
   } else {
     if (b == 0) return 0;
-    if (b == -1) return wrapped_difference(0, a);
+    if (b == T{-1}) return negative(a);
     const T quotient = a / b;
     return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
   }
 }
 template <class T>
 constexpr T maximum(T a, T b) {
-  return a != a ? a : a > b ? a : b;
+  const T chosen = a > b ? a : b;
+  return a != a ? a : chosen;
 }
 template <class T>
 constexpr T minimum(T a, T b) {
-  return a != a ? a : a < b ? a : b;
+  const T chosen = a < b ? a : b;
+  return a != a ? a : chosen;
 }
 template <class T>
 constexpr T log_add_exp(T a, T b) {
@@ -335,9 +360,11 @@ constexpr auto binary(T a, T b, [[maybe_unused]] int width) {
   } else if constexpr (kOp == BinaryOp::minimum) {
     return minimum(a, b);
   } else if constexpr (kOp == BinaryOp::fmax) {
-    return b != b ? a : a > b ? a : b;
+    const T chosen = a > b ? a : b;
+    return b != b ? a : chosen;
   } else if constexpr (kOp == BinaryOp::fmin) {
-    return b != b ? a : a < b ? a : b;
+    const T chosen = a < b ? a : b;
+    return b != b ? a : chosen;
   } else if constexpr (kOp == BinaryOp::div) {
     return a / b;
   } else if constexpr (kOp == BinaryOp::atan2) {
@@ -377,9 +404,9 @@ constexpr auto binary(T a, T b, [[maybe_unused]] int width) {
   } else if constexpr (kOp == BinaryOp::greater_equal) {
     return a >= b;
   } else if constexpr (kOp == BinaryOp::logical_and) {
-    return a != T{0} && b != T{0};
+    return ((a != T{0}) & (b != T{0})) != 0;
   } else if constexpr (kOp == BinaryOp::logical_or) {
-    return a != T{0} || b != T{0};
+    return ((a != T{0}) | (b != T{0})) != 0;
   } else if constexpr (kOp == BinaryOp::logical_xor) {
     return (a != T{0}) != (b != T{0});
   } else if constexpr (kOp == BinaryOp::bitwise_and) {
@@ -389,11 +416,19 @@ constexpr auto binary(T a, T b, [[maybe_unused]] int width) {
   } else if constexpr (kOp == BinaryOp::bitwise_xor) {
     return static_cast<T>(a ^ b);
   } else if constexpr (kOp == BinaryOp::left_shift) {
-    const bool inside = b >= 0 && b < width;
-    return inside ? static_cast<T>(static_cast<uint64_t>(a) << b) : T{0};
+    const bool inside = ((b >= T{0}) & (b < static_cast<T>(width))) != 0;
+    const T count = inside ? b : T{0};
+    const T shifted = static_cast<T>(static_cast<Wrapping<T>>(a) << count);
+    return inside ? shifted : T{0};
   } else {
     static_assert(kOp == BinaryOp::right_shift);
-    return static_cast<T>(a >> (b >= 0 && b < width ? b : T{63}));
+    // For a signed type the largest count leaves copies of the sign bit. For an unsigned one the result is
+    // set.
+    constexpr bool kSigned = static_cast<T>(-1) < T{0};
+    const bool inside = ((b >= T{0}) & (b < static_cast<T>(width))) != 0;
+    const T count = inside ? b : static_cast<T>(8 * sizeof(T) - 1);
+    const T shifted = static_cast<T>(a >> count);
+    return kSigned || inside ? shifted : T{0};
   }
 }
 

@@ -21,7 +21,8 @@ struct LossArrays {
 template <class A>
 __device__ inline A loss_at(ElementwiseLoss op, const LossArrays& in, const int64_t (&at)[4], A p) {
   const A w = in.weight.data != nullptr ? load<A>(in.weight, at[3]) : A{1};
-  return formulas::loss_value<A>(op, load<A>(in.x, at[1]), load<A>(in.target, at[2]), w, p);
+  const A x = load<A>(in.x, at[1]), t = load<A>(in.target, at[2]);
+  return formulas::loss_value(op, x, t, formulas::loss_inner(op, x, t), w, p);
 }
 
 template <class A>
@@ -66,7 +67,8 @@ __global__ void loss_slopes(Elements to, Elements head, LossArrays in, Loop<5> l
     int64_t at[5];
     element_offsets(loop.plan, loop.narrow, i, at);
     const A w = in.weight.data != nullptr ? load<A>(in.weight, at[3]) : A{1};
-    const A slope = formulas::loss_slope<A>(op, load<A>(in.x, at[1]), load<A>(in.target, at[2]), w, p);
+    const A x = load<A>(in.x, at[1]), t = load<A>(in.target, at[2]);
+    const A slope = formulas::loss_slope(op, x, t, formulas::slope_inner(op, x, t), w, p);
     store(to, at[0], slope * (each ? load<A>(head, at[4]) : scale));
   }
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "operators/formulas.h"
 #include "operators/kernels/tables.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,188 +14,6 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
-
-// Wrapping arithmetic: unsigned, and at least 32 bits wide, because narrower types would be promoted to int.
-template <class T>
-struct WrappingOf {
-  using type = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
-};
-template <class T>
-using Wrapping =
-    typename std::conditional_t<std::is_floating_point_v<T>, std::type_identity<T>, WrappingOf<T>>::type;
-
-struct Plus {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
-  }
-};
-struct Minus {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) - static_cast<Wrapping<T>>(b));
-  }
-};
-struct Times {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-  }
-};
-struct Divide {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    return a / b;
-  }
-};
-// Two choices, one after the other: with a single choice of two conditions the compiler would not vectorise
-// some loops.
-struct Maximum {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    const T chosen = a > b ? a : b;
-    return a != a ? a : chosen;
-  }
-};
-struct Minimum {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    const T chosen = a < b ? a : b;
-    return a != a ? a : chosen;
-  }
-};
-struct FMaximum {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    const T chosen = a > b ? a : b;
-    return b != b ? a : chosen;
-  }
-};
-struct FMinimum {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    const T chosen = a < b ? a : b;
-    return b != b ? a : chosen;
-  }
-};
-struct CopySignTo {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    return std::copysign(a, b);
-  }
-};
-struct ReluBackward {
-  template <class T>
-  static HWY_INLINE T of(T head, T y) {
-    return y <= T{0} ? T{0} : head;
-  }
-};
-struct TanhBackward {
-  template <class T>
-  static HWY_INLINE T of(T head, T y) {
-    return head * (T{1} - y * y);
-  }
-};
-struct SigmoidBackward {
-  template <class T>
-  static HWY_INLINE T of(T head, T y) {
-    return head * (y * (T{1} - y));
-  }
-};
-struct Equal {
-  template <class T>
-  static HWY_INLINE uint8_t of(T a, T b) {
-    return a == b;
-  }
-};
-struct NotEqual {
-  template <class T>
-  static HWY_INLINE uint8_t of(T a, T b) {
-    return a != b;
-  }
-};
-struct Less {
-  template <class T>
-  static HWY_INLINE uint8_t of(T a, T b) {
-    return a < b;
-  }
-};
-struct LessEqual {
-  template <class T>
-  static HWY_INLINE uint8_t of(T a, T b) {
-    return a <= b;
-  }
-};
-struct Greater {
-  template <class T>
-  static HWY_INLINE uint8_t of(T a, T b) {
-    return a > b;
-  }
-};
-struct GreaterEqual {
-  template <class T>
-  static HWY_INLINE uint8_t of(T a, T b) {
-    return a >= b;
-  }
-};
-struct LogicalAnd {
-  template <class T>
-  static HWY_INLINE uint8_t of(T a, T b) {
-    return static_cast<uint8_t>((a != T{0}) & (b != T{0}));
-  }
-};
-struct LogicalOr {
-  template <class T>
-  static HWY_INLINE uint8_t of(T a, T b) {
-    return static_cast<uint8_t>((a != T{0}) | (b != T{0}));
-  }
-};
-struct LogicalXor {
-  template <class T>
-  static HWY_INLINE uint8_t of(T a, T b) {
-    return static_cast<uint8_t>((a != T{0}) ^ (b != T{0}));
-  }
-};
-struct BitwiseAnd {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    return static_cast<T>(a & b);
-  }
-};
-struct BitwiseOr {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    return static_cast<T>(a | b);
-  }
-};
-struct BitwiseXor {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    return static_cast<T>(a ^ b);
-  }
-};
-struct LeftShift {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    constexpr T kWidth = static_cast<T>(8 * sizeof(T));
-    const bool inside = b >= T{0} && b < kWidth;
-    const T count = inside ? b : T{0};
-    const T shifted = static_cast<T>(static_cast<Wrapping<T>>(a) << count);
-    return inside ? shifted : T{0};
-  }
-};
-struct RightShift {
-  template <class T>
-  static HWY_INLINE T of(T a, T b) {
-    constexpr T kWidth = static_cast<T>(8 * sizeof(T));
-    const bool inside = b >= T{0} && b < kWidth;
-    // For a signed type the largest count leaves copies of the sign bit. For an unsigned one, the 0 is set
-    // separately.
-    const T count = inside ? b : static_cast<T>(kWidth - 1);
-    const T shifted = static_cast<T>(a >> count);
-    return std::is_unsigned_v<T> && !inside ? T{0} : shifted;
-  }
-};
 
 // Divides integers of up to 32 bits in floating point, because floating-point division has vector
 // instructions. A quotient that is not an integer differs from one by more than the rounding of the division;
@@ -234,15 +53,25 @@ struct TruncateRest {
   }
 };
 
+/// A formula as a function.
+template <BinaryOp kOp>
+struct Formula {
+  template <class T>
+  static HWY_INLINE auto of(T a, T b) {
+    return formulas::binary<kOp>(a, b, 8 * sizeof(T));
+  }
+};
+
 template <class F, class T>
 void row(void* out, const void* const* in, int64_t n) {
-  using To = decltype(F::of(T{}, T{}));
+  constexpr bool kPredicate = std::is_same_v<decltype(F::of(T{}, T{})), bool>;
+  using To = std::conditional_t<kPredicate, uint8_t, T>;
   To* const to = static_cast<To*>(out);
   const T* const a = static_cast<const T*>(in[0]);
   const T* const b = static_cast<const T*>(in[1]);
   // The arrays are the same or do not overlap: no element depends on one that was written before it.
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) to[i] = F::of(a[i], b[i]);
+  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<To>(F::of(a[i], b[i]));
 }
 
 // T is any type of the element's size.
@@ -266,93 +95,59 @@ void limit_row(void* out, const void* const* in, int64_t n) {
   const T* const low = static_cast<const T*>(in[1]);
   const T* const high = static_cast<const T*>(in[2]);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) to[i] = Minimum::of(Maximum::of(x[i], low[i]), high[i]);
+  for (int64_t i = 0; i < n; ++i) to[i] = formulas::minimum(formulas::maximum(x[i], low[i]), high[i]);
+}
+
+/// Finds the row of `op` among those of kOps.
+template <class T, BinaryOp... kOps>
+Row find_among(BinaryOp op) {
+  Row found = nullptr;
+  ((found = op == kOps ? row<Formula<kOps>, T> : found), ...);
+  return found;
 }
 
 template <class T>
-Row find_compare(BinaryOp op) {
-  switch (op) {
-    case BinaryOp::equal:
-      return row<Equal, T>;
-    case BinaryOp::not_equal:
-      return row<NotEqual, T>;
-    case BinaryOp::less:
-      return row<Less, T>;
-    case BinaryOp::less_equal:
-      return row<LessEqual, T>;
-    case BinaryOp::greater:
-      return row<Greater, T>;
-    case BinaryOp::greater_equal:
-      return row<GreaterEqual, T>;
-    case BinaryOp::logical_and:
-      return row<LogicalAnd, T>;
-    case BinaryOp::logical_or:
-      return row<LogicalOr, T>;
-    case BinaryOp::logical_xor:
-      return row<LogicalXor, T>;
-    default:
-      return nullptr;
-  }
+Row find_predicate(BinaryOp op) {
+  using enum BinaryOp;
+  return find_among<T, equal, not_equal, less, less_equal, greater, greater_equal, logical_and, logical_or,
+                    logical_xor>(op);
 }
 
 template <class T>
 Row find_any(BinaryOp op) {
-  switch (op) {
-    case BinaryOp::add:
-      return row<Plus, T>;
-    case BinaryOp::sub:
-      return row<Minus, T>;
-    case BinaryOp::mul:
-      return row<Times, T>;
-    case BinaryOp::maximum:
-      return row<Maximum, T>;
-    case BinaryOp::minimum:
-      return row<Minimum, T>;
-    default:
-      break;
-  }
+  using enum BinaryOp;
+  if (const Row found = find_among<T, add, sub, mul, maximum, minimum, fmax, fmin>(op)) return found;
   if constexpr (std::is_floating_point_v<T>) {
-    if (op == BinaryOp::div) return row<Divide, T>;
-    if (op == BinaryOp::fmax) return row<FMaximum, T>;
-    if (op == BinaryOp::fmin) return row<FMinimum, T>;
-    if (op == BinaryOp::copysign) return row<CopySignTo, T>;
-    if (op == BinaryOp::relu_backward) return row<ReluBackward, T>;
-    if (op == BinaryOp::tanh_backward) return row<TanhBackward, T>;
-    if (op == BinaryOp::sigmoid_backward) return row<SigmoidBackward, T>;
+    if (const Row found = find_among<T, div, copysign, relu_backward, tanh_backward, sigmoid_backward>(op))
+      return found;
   } else {
-    if (op == BinaryOp::fmax) return row<Maximum, T>;
-    if (op == BinaryOp::fmin) return row<Minimum, T>;
-    if (op == BinaryOp::bitwise_and) return row<BitwiseAnd, T>;
-    if (op == BinaryOp::bitwise_or) return row<BitwiseOr, T>;
-    if (op == BinaryOp::bitwise_xor) return row<BitwiseXor, T>;
-    if (op == BinaryOp::left_shift) return row<LeftShift, T>;
-    if (op == BinaryOp::right_shift) return row<RightShift, T>;
+    if (const Row found = find_among<T, bitwise_and, bitwise_or, bitwise_xor, left_shift, right_shift>(op))
+      return found;
     if constexpr (kDividesAsFloat<T>) {
-      if (op == BinaryOp::floor_div) return row<FloorDivide, T>;
-      if (op == BinaryOp::mod) return row<FloorRest, T>;
-      if (op == BinaryOp::fmod) return row<TruncateRest, T>;
+      if (op == floor_div) return row<FloorDivide, T>;
+      if (op == mod) return row<FloorRest, T>;
+      if (op == fmod) return row<TruncateRest, T>;
     }
   }
-  return find_compare<T>(op);
+  return find_predicate<T>(op);
 }
 
 Row find_bool(BinaryOp op) {
+  using enum BinaryOp;
   switch (op) {
-    case BinaryOp::add:
-    case BinaryOp::maximum:
-    case BinaryOp::fmax:
-    case BinaryOp::bitwise_or:
-      return row<BitwiseOr, uint8_t>;
-    case BinaryOp::mul:
-    case BinaryOp::minimum:
-    case BinaryOp::fmin:
-    case BinaryOp::bitwise_and:
-      return row<BitwiseAnd, uint8_t>;
-    case BinaryOp::bitwise_xor:
-      return row<BitwiseXor, uint8_t>;
+    case add:
+    case maximum:
+    case fmax:
+      return row<Formula<bitwise_or>, uint8_t>;
+    case mul:
+    case minimum:
+    case fmin:
+      return row<Formula<bitwise_and>, uint8_t>;
     default:
-      return find_compare<uint8_t>(op);
+      break;
   }
+  if (const Row found = find_among<uint8_t, bitwise_and, bitwise_or, bitwise_xor>(op)) return found;
+  return find_predicate<uint8_t>(op);
 }
 
 Row find_binary(BinaryOp op, DType computing) {

@@ -2,7 +2,7 @@
 // which the compiler vectorises once for each instruction set without changing a bit.
 #include "operators/kernels/elementwise_loss_rows.h"
 
-#include <cmath>
+#include "operators/loss_formulas.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "operators/kernels/elementwise_loss_rows.cc"
@@ -18,144 +18,43 @@ struct At {
   T x, t, e, w, p;
 };
 
-// NaN for NaN.
-template <class T>
-HWY_INLINE T positive_part(T s) {
-  return s <= T{0} ? T{0} : s;
-}
-template <class T>
-HWY_INLINE T limited(T z, T limit) {
-  return z > limit ? limit : z < -limit ? -limit : z;
-}
-template <class T>
-HWY_INLINE T at_most(T z, T limit) {
-  return z < limit ? z : limit;
-}
+template <ElementwiseLoss kOp>
+struct Loss {
+  static constexpr bool kWeighted = kOp == ElementwiseLoss::bce_with_logits;
 
-/// Defaults that most losses share.
-struct Plain {
-  static constexpr bool kWeighted = false;
-  static constexpr LossInner kForValue = LossInner::none, kForSlope = LossInner::none;
-};
+  /// What the caller computes beforehand: see loss_inner() and slope_inner() of loss_formulas.h.
+  static constexpr LossInner for_value() {
+    switch (kOp) {
+      case ElementwiseLoss::bce:
+        return LossInner::bce;
+      case ElementwiseLoss::bce_with_logits:
+        return LossInner::softplus_of_minus_x;
+      case ElementwiseLoss::kl_div:
+        return LossInner::log_of_target;
+      case ElementwiseLoss::kl_div_log:
+        return LossInner::exp_of_target;
+      default:
+        return LossInner::none;
+    }
+  }
+  static constexpr LossInner for_slope() {
+    switch (kOp) {
+      case ElementwiseLoss::bce_with_logits:
+        return LossInner::sigmoid_of_x;
+      case ElementwiseLoss::kl_div_log:
+        return LossInner::exp_of_target;
+      default:
+        return LossInner::none;
+    }
+  }
 
-struct Mse : Plain {
   template <class T>
   static HWY_INLINE T value(const At<T>& a) {
-    return (a.x - a.t) * (a.x - a.t);
+    return formulas::loss_value(kOp, a.x, a.t, a.e, a.w, a.p);
   }
   template <class T>
   static HWY_INLINE T slope(const At<T>& a) {
-    return T{2} * (a.x - a.t);
-  }
-};
-
-struct L1 : Plain {
-  template <class T>
-  static HWY_INLINE T value(const At<T>& a) {
-    return std::fabs(a.x - a.t);
-  }
-  template <class T>
-  static HWY_INLINE T slope(const At<T>& a) {
-    const T z = a.x - a.t;
-    return z > T{0} ? T{1} : z < T{0} ? T{-1} : z;  // NaN for NaN
-  }
-};
-
-/// The square only up to the parameter; linear beyond it.
-struct Huber : Plain {
-  template <class T>
-  static HWY_INLINE T value(const At<T>& a) {
-    const T z = std::fabs(a.x - a.t), near = at_most(z, a.p);
-    return T{0.5} * near * near + a.p * (z - near);
-  }
-  template <class T>
-  static HWY_INLINE T slope(const At<T>& a) {
-    return limited(a.x - a.t, a.p);
-  }
-};
-
-struct SmoothL1 : Plain {
-  template <class T>
-  static HWY_INLINE T value(const At<T>& a) {
-    const T z = std::fabs(a.x - a.t), near = at_most(z, a.p);
-    return T{0.5} * near * (near / a.p) + (z - near);
-  }
-  template <class T>
-  static HWY_INLINE T slope(const At<T>& a) {
-    return limited((a.x - a.t) / a.p, T{1});
-  }
-};
-
-struct Bce : Plain {
-  static constexpr LossInner kForValue = LossInner::bce;
-  template <class T>
-  static HWY_INLINE T value(const At<T>& a) {
-    return a.e;
-  }
-  template <class T>
-  static HWY_INLINE T slope(const At<T>& a) {
-    const T variance = a.x * (T{1} - a.x), least = T{1e-12};  // PyTorch's bound
-    return (a.x - a.t) / (variance < least ? least : variance);
-  }
-};
-
-struct BceWithLogits {
-  static constexpr bool kWeighted = true;
-  static constexpr LossInner kForValue = LossInner::softplus_of_minus_x, kForSlope = LossInner::sigmoid_of_x;
-  template <class T>
-  static HWY_INLINE T value(const At<T>& a) {
-    return (T{1} - a.t) * a.x + (T{1} + (a.w - T{1}) * a.t) * a.e;
-  }
-  template <class T>
-  static HWY_INLINE T slope(const At<T>& a) {
-    return (T{1} - a.t) * a.e - a.w * a.t * (T{1} - a.e);
-  }
-};
-
-struct KlDiv : Plain {
-  static constexpr LossInner kForValue = LossInner::log_of_target;
-  template <class T>
-  static HWY_INLINE T value(const At<T>& a) {
-    return a.t == T{0} ? T{0} : a.t * (a.e - a.x);
-  }
-  template <class T>
-  static HWY_INLINE T slope(const At<T>& a) {
-    return -a.t;
-  }
-};
-
-struct KlDivLog : Plain {
-  static constexpr LossInner kForValue = LossInner::exp_of_target, kForSlope = LossInner::exp_of_target;
-  template <class T>
-  static HWY_INLINE T value(const At<T>& a) {
-    return a.e == T{0} ? T{0} : a.e * (a.t - a.x);
-  }
-  template <class T>
-  static HWY_INLINE T slope(const At<T>& a) {
-    return -a.e;
-  }
-};
-
-struct Hinge : Plain {
-  template <class T>
-  static HWY_INLINE T value(const At<T>& a) {
-    return positive_part(a.p - a.x * a.t);
-  }
-  template <class T>
-  static HWY_INLINE T slope(const At<T>& a) {
-    return a.p - a.x * a.t <= T{0} ? T{0} : -a.t;
-  }
-};
-
-struct HingeEmbedding : Plain {
-  template <class T>
-  static HWY_INLINE T value(const At<T>& a) {
-    return a.t == T{1} ? a.x : a.t == T{-1} ? positive_part(a.p - a.x) : T{0};
-  }
-  template <class T>
-  static HWY_INLINE T slope(const At<T>& a) {
-    const T unlike = a.p - a.x <= T{0} ? T{0} : T{-1};
-    return a.t == T{1} ? T{1} : a.t == T{-1} ? unlike : T{0};
+    return formulas::loss_slope(kOp, a.x, a.t, a.e, a.w, a.p);
   }
 };
 
@@ -222,44 +121,45 @@ double sum(const void* values, int64_t n) {
   return static_cast<double>(sums[0]);
 }
 
-/// Calls f(F{}), where F has the functions of the loss.
+/// Calls f(Loss<op>{}).
 template <class Visitor>
 auto visit_loss(ElementwiseLoss op, const Visitor& f) {
+  using enum ElementwiseLoss;
   switch (op) {
-    case ElementwiseLoss::mse:
-      return f(Mse{});
-    case ElementwiseLoss::l1:
-      return f(L1{});
-    case ElementwiseLoss::huber:
-      return f(Huber{});
-    case ElementwiseLoss::smooth_l1:
-      return f(SmoothL1{});
-    case ElementwiseLoss::bce:
-      return f(Bce{});
-    case ElementwiseLoss::bce_with_logits:
-      return f(BceWithLogits{});
-    case ElementwiseLoss::kl_div:
-      return f(KlDiv{});
-    case ElementwiseLoss::kl_div_log:
-      return f(KlDivLog{});
-    case ElementwiseLoss::hinge:
-      return f(Hinge{});
-    case ElementwiseLoss::hinge_embedding:
+    case mse:
+      return f(Loss<mse>{});
+    case l1:
+      return f(Loss<l1>{});
+    case huber:
+      return f(Loss<huber>{});
+    case smooth_l1:
+      return f(Loss<smooth_l1>{});
+    case bce:
+      return f(Loss<bce>{});
+    case bce_with_logits:
+      return f(Loss<bce_with_logits>{});
+    case kl_div:
+      return f(Loss<kl_div>{});
+    case kl_div_log:
+      return f(Loss<kl_div_log>{});
+    case hinge:
+      return f(Loss<hinge>{});
+    case hinge_embedding:
       break;
   }
-  return f(HingeEmbedding{});
+  return f(Loss<hinge_embedding>{});
 }
 
 LossRows find_values(ElementwiseLoss op, DType computing) {
   return visit_loss(op, [computing](auto loss) -> LossRows {
     using F = decltype(loss);
-    return {computing == DType::f64 ? values<F, double> : values<F, float>, F::kForValue};
+    return {computing == DType::f64 ? values<F, double> : values<F, float>, F::for_value()};
   });
 }
 LossRows find_slopes(ElementwiseLoss op, DType computing) {
   return visit_loss(op, [computing](auto loss) -> LossRows {
     using F = decltype(loss);
-    return {computing == DType::f64 ? slopes<F, double> : slopes<F, float>, F::kForSlope};
+    return {computing == DType::f64 ? slopes<F, double> : slopes<F, float>, F::for_slope()};
   });
 }
 LossSum find_sum(DType computing) { return computing == DType::f64 ? sum<double> : sum<float>; }

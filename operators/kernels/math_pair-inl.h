@@ -21,9 +21,9 @@
 #  include <cmath>
 #  include <limits>
 
+#  include "operators/formulas.h"
 #  include "operators/kernels/log_gamma.h"
 #  include "operators/kernels/math-inl.h"
-#  include "operators/kernels/scalar_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mx::kernels::HWY_NAMESPACE {
@@ -300,7 +300,7 @@ struct LogAddExp {
     const V high = hn::Max(a, b), low = hn::Min(a, b);
     return hn::Or(hn::Gt(hn::Abs(high), hn::Set(d, 1)), hn::Gt(hn::Sub(low, high), hn::Set(d, -700)));
   }
-  static double scalar(double a, double b) { return log_add_exp(a, b); }
+  static double scalar(double a, double b) { return formulas::log_add_exp(a, b); }
 };
 
 /// The largest quotients for which the remainder is exact. For floats, computed as doubles, the product of
@@ -353,7 +353,7 @@ struct FlooredRest : TruncatedRest<kSingle> {
     const V moved = hn::IfThenElse(opposite(d, rest, b), hn::Add(rest, b), rest);
     return hn::IfThenElse(hn::Eq(rest, zero), hn::CopySign(zero, b), moved);
   }
-  static double scalar(double a, double b) { return floored_mod(a, b); }
+  static double scalar(double a, double b) { return formulas::floored_rest(a, b); }
 };
 
 template <bool kSingle>
@@ -366,7 +366,7 @@ struct FlooredQuotient : TruncatedRest<kSingle> {
     const V size = hn::IfThenElse(up, hn::Add(quotient, hn::Set(d, 1)), quotient);
     return hn::CopySign(size, hn::Div(a, b));
   }
-  static double scalar(double a, double b) { return floored_quotient(a, b); }
+  static double scalar(double a, double b) { return formulas::floored_quotient(a, b); }
 };
 
 struct Exp2Pair {
