@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "benchmarks/op/families_torch.h"
 #include "benchmarks/op/runner.h"
 #include "benchmarks/support/report.h"
 
@@ -228,6 +229,7 @@ OpCall prepare(const OpCase& c, int) {
     };
   }
   if (c.op == "adam") return adam(c);
+  if (const OpCall call = torch_family_call(c)) return call;
   for (const auto& make :
        {elementwise, reduction_or_scan, loss, rows, normalisation, matrix, sparse, linear_algebra}) {
     const OpCall call = make(c);
