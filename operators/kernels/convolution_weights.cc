@@ -41,7 +41,8 @@ struct WeightsPlan {
 };
 
 inline WeightsPlan plan_weights(const Correlation& c, int64_t lanes, int64_t tile_rows) {
-  constexpr int64_t kPositions = 256, kDotPositions = 1024, kRun = 256, kBufferElements = 128 << 10;
+  constexpr int64_t kPositions = 256, kDotPositions = 1024, kRun = 256, kBufferElements = 128 << 10,
+                    kRegionElements = 64 << 10;
   WeightsPlan p;
   p.patch = PatchReach(c.taps);
   p.taps = product_of(c.taps.count);
@@ -76,8 +77,10 @@ inline WeightsPlan plan_weights(const Correlation& c, int64_t lanes, int64_t til
     p.region = p.rows * p.channels * p.taps * lanes;
   } else {
     p.channel_blocks = divide_up(c.channels, p.channels);
-    p.rows = equal_part(c.rows, 8 * tile_rows);
     p.run_pitch = divide_up(p.run, lanes) * lanes;
+    // Each block of rows transposes the images again, so there are as many rows as keep the sums in the
+    // cache.
+    p.rows = equal_part(c.rows, std::max(8 * tile_rows, kRegionElements / (p.tap_rows * p.run_pitch)));
     p.region = p.tap_rows * p.rows * p.run_pitch;
   }
   p.region = divide_up(p.region, 16) * 16;
@@ -155,6 +158,18 @@ class WeightsTask {
   const S* result_row(int64_t n, int64_t d, int64_t h) const {
     return out_ + (part_.image + n) * c_.out.image + (part_.first[0] + d) * c_.out.space[0] +
            (part_.first[1] + h) * c_.out.space[1] + part_.first[2] * c_.out.space[2];
+  }
+  /// Starts to load rows `begin` to `end` of the result's gradient, while the products of other rows are
+  /// computed.
+  void fetch_rows(int64_t begin, int64_t end) const {
+    if (c_.out.space[2] != 1) return;
+    each_row([&](int64_t n, int64_t d, int64_t h) {
+      for (int64_t r = begin; r < end; ++r) {
+        const S* const row = result_row(n, d, h) + r * c_.out.channel;
+        for (int64_t w = 0; w < part_.size[2]; w += 64 / static_cast<int64_t>(sizeof(S)))
+          hwy::Prefetch(row + w);
+      }
+    });
   }
   void transpose_images();
   void multiply(T* sums);
@@ -237,6 +252,7 @@ void WeightsTask<S, T>::multiply(T* sums) {
         to += part_.size[2];
       });
     }
+    if (s + 1 < slivers) fetch_rows(r + height, rows_ * (s + 2) / slivers);
     for (int64_t t = 0; t < p_.tap_rows; ++t) {
       const int64_t taps2 = run_taps ? 1 : c_.taps.count[2];
       const Spatial tap = {t / taps2 / c_.taps.count[1], t / taps2 % c_.taps.count[1], t % taps2};
