@@ -9,6 +9,7 @@
 
 #  include <algorithm>
 #  include <cstdint>
+#  include <vector>
 
 #  include "ndarray/kernels/parallel.h"
 #  include "operators/kernels/convolution_plan.h"
@@ -24,6 +25,13 @@ struct WeightLayout {
   bool tap_major;
 };
 
+/// Copies the taps of one channel of one row. kTaps: their number, or 0 if only known at run time.
+template <int64_t kTaps, class S, class T>
+HWY_INLINE void copy_taps(T* to, int64_t gap, const S* from, const int64_t* offsets, int64_t taps) {
+  const int64_t count = kTaps == 0 ? taps : kTaps;
+  for (int64_t t = 0; t < count; ++t) to[t * gap] = widen<T>(from[offsets[t]]);
+}
+
 template <class S, class T>
 void pack_weights(const Correlation& c, const WeightLayout& layout, T* to) {
   constexpr int64_t kRows = 64;
@@ -33,6 +41,10 @@ void pack_weights(const Correlation& c, const WeightLayout& layout, T* to) {
   const bool adjacent =
       w.tap[2] == 1 && (n[1] == 1 || w.tap[1] == n[2]) && (n[0] == 1 || w.tap[0] == n[1] * n[2]);
   const bool rows_adjacent = adjacent && w.channel == taps && (!layout.tap_major || taps == 1);
+  std::vector<int64_t> offsets;  // of the taps in the weights
+  for (int64_t i = 0; i < n[0]; ++i)
+    for (int64_t j = 0; j < n[1]; ++j)
+      for (int64_t k = 0; k < n[2]; ++k) offsets.push_back(i * w.tap[0] + j * w.tap[1] + k * w.tap[2]);
   const int64_t items = c.groups * layout.steps * row_blocks;
   const int64_t grain = std::max<int64_t>(1, (32 << 10) / std::max<int64_t>(1, layout.depth * taps * kRows));
   parallel_for(items, grain, [&](int64_t begin, int64_t end) {
@@ -51,12 +63,13 @@ void pack_weights(const Correlation& c, const WeightLayout& layout, T* to) {
       const int64_t tap_gap = layout.tap_major ? channels : 1, channel_gap = layout.tap_major ? 1 : taps;
       for (int64_t ch = 0; ch < channels; ++ch) {
         for (int64_t r = r0; r < r1; ++r) {
-          T* at = out + r * layout.pitch + ch * channel_gap;
+          T* const at = out + r * layout.pitch + ch * channel_gap;
           const S* const tap = from + ch * w.channel + r * w.row;
-          for (int64_t i = 0; i < n[0]; ++i)
-            for (int64_t j = 0; j < n[1]; ++j)
-              for (int64_t k = 0; k < n[2]; ++k, at += tap_gap)
-                *at = widen<T>(tap[i * w.tap[0] + j * w.tap[1] + k * w.tap[2]]);
+          if (taps == 9) {
+            copy_taps<9>(at, tap_gap, tap, offsets.data(), taps);
+          } else {
+            copy_taps<0>(at, tap_gap, tap, offsets.data(), taps);
+          }
         }
       }
     }
