@@ -23,11 +23,19 @@ struct ColumnRun {
   int64_t from, to;
 };
 
+/// Where the tiles find weight k of a row: data[g * group + s * step + r * row + k] for
+/// group g, step s and row r.
+template <class T>
+struct TileWeights {
+  const T* data;
+  int64_t group, step, row;
+};
+
 /// Runs tasks of a correlation on one thread. S is the type of the elements, T that of the sums.
 template <class S, class T>
 class Correlator {
  public:
-  Correlator(const Correlation& c, const CorrelationPlan& p, const T* weights, const T* bias,
+  Correlator(const Correlation& c, const CorrelationPlan& p, const TileWeights<T>& weights, const T* bias,
              const int64_t* offsets, const int64_t* panel_offsets)
       : c_(c), p_(p), weights_(weights), bias_(bias), offsets_(offsets), panel_offsets_(panel_offsets) {
     const int64_t sums_rows = divide_up(p.block_slivers * c.rows, p.slivers) + p.tile_rows;
@@ -82,7 +90,7 @@ class Correlator {
 
   const Correlation& c_;
   const CorrelationPlan& p_;
-  const T* const weights_;
+  const TileWeights<T> weights_;
   const T* const bias_;
   const int64_t *const offsets_, *const panel_offsets_;
   int64_t buffer_elements_, panel_elements_, sums_elements_;
@@ -216,7 +224,7 @@ void Correlator<S, T>::multiply(int64_t step, int64_t c0, int64_t channels) {
   const auto count = static_cast<int64_t>(vectors_.size());
   PatchCall<T> call{};
   call.k = channels * p_.taps;
-  call.a_rs = p_.k_pitch;
+  call.a_rs = weights_.row;
   call.offsets = p_.panel ? panel_offsets_ : offsets_;
   call.c_rs = direct_ ? c_.out.channel : p_.padded_columns();
   call.accumulate = step > 0;
@@ -229,7 +237,7 @@ void Correlator<S, T>::multiply(int64_t step, int64_t c0, int64_t channels) {
   }
   for (int64_t s = s0_; s < s1_; ++s) {
     const int64_t row = row_from(s), height = row_from(s + 1) - row;
-    const T* const a = weights_ + ((group_ * p_.steps + step) * c_.rows + row) * p_.k_pitch;
+    const T* const a = weights_.data + group_ * weights_.group + step * weights_.step + row * weights_.row;
     const T* const bias = bias_ != nullptr && step == 0 ? bias_ + group_ * c_.rows + row : nullptr;
     T* const to = target + (row - r0) * call.c_rs;
     const int widest = height <= kThinRows ? kThinVectors : 2;
@@ -287,6 +295,20 @@ inline void fill_offsets(const Correlation& c, const CorrelationPlan& p, int64_t
   for (int64_t k = 0; k < depth + kOffsetsAhead; ++k) *at++ = std::min(k, depth - 1) * 2 * lanes;
 }
 
+/// The weights as the tiles read them: packed to `to`, or where they are if they have the tiles' layout. Rows
+/// that are a multiple of a page apart would share the sets of the first-level cache, so they are packed.
+template <class S, class T>
+TileWeights<T> weights_for_tiles(const Correlation& c, const CorrelationPlan& p, T* to) {
+  constexpr int64_t kPage = 4096;
+  const Weights& w = c.weights;
+  if constexpr (std::is_same_v<S, T>) {
+    if (has_adjacent_rows(c) && w.row * static_cast<int64_t>(sizeof(T)) % kPage != 0)
+      return {static_cast<const T*>(w.data), w.group, p.depth * w.channel, w.row};
+  }
+  pack_weights<S>(c, {p.depth, p.steps, p.k_pitch, false}, to);
+  return {to, p.steps * c.rows * p.k_pitch, c.rows * p.k_pitch, p.k_pitch};
+}
+
 template <class S, class T>
 void correlate_in(const Correlation& given, void* scratch) {
   const Correlation c = merged(given);
@@ -296,7 +318,7 @@ void correlate_in(const Correlation& given, void* scratch) {
   T* const weights = static_cast<T*>(scratch);
   T* const bias = weights + c.groups * p.steps * c.rows * p.k_pitch;
   auto* const offsets = reinterpret_cast<int64_t*>(bias + divide_up(c.groups * c.rows, 16) * 16);
-  pack_weights<S>(c, {p.depth, p.steps, p.k_pitch, false}, weights);
+  const TileWeights<T> tiles = weights_for_tiles<S>(c, p, weights);
   if (c.bias != nullptr) read_run(bias, static_cast<const S*>(c.bias), c.bias_stride, c.groups * c.rows);
   fill_offsets(c, p, kLanes<T>, offsets);
   const int64_t tasks = p.tasks(c.groups);
@@ -304,7 +326,7 @@ void correlate_in(const Correlation& given, void* scratch) {
                       static_cast<double>(c.rows) / static_cast<double>(p.sliver_blocks);
   const auto grain = static_cast<int64_t>(std::clamp(5e5 / std::max(work, 1.), 1., 1e6));
   parallel_for(tasks, grain, [&](int64_t begin, int64_t end) {
-    Correlator<S, T> correlator(c, p, weights, c.bias != nullptr ? bias : nullptr, offsets,
+    Correlator<S, T> correlator(c, p, tiles, c.bias != nullptr ? bias : nullptr, offsets,
                                 offsets + p.depth * p.taps + kOffsetsAhead);
     for (int64_t task = begin; task < end; ++task) correlator.run(task);
   });

@@ -32,15 +32,23 @@ HWY_INLINE void copy_taps(T* to, int64_t gap, const S* from, const int64_t* offs
   for (int64_t t = 0; t < count; ++t) to[t * gap] = widen<T>(from[offsets[t]]);
 }
 
+/// Return whether the taps of a channel, and the channels of a row, lie one behind the other.
+inline bool has_adjacent_taps(const Correlation& c) {
+  const Spatial& n = c.taps.count;
+  const Weights& w = c.weights;
+  return w.tap[2] == 1 && (n[1] == 1 || w.tap[1] == n[2]) && (n[0] == 1 || w.tap[0] == n[1] * n[2]);
+}
+inline bool has_adjacent_rows(const Correlation& c) {
+  return has_adjacent_taps(c) && c.weights.channel == product_of(c.taps.count);
+}
+
 template <class S, class T>
 void pack_weights(const Correlation& c, const WeightLayout& layout, T* to) {
-  constexpr int64_t kRows = 64;
+  constexpr int64_t kRows = 64, kBlockRows = 8, kBlockChannels = 16;
   const int64_t row_blocks = divide_up(c.rows, kRows), taps = product_of(c.taps.count);
   const Spatial& n = c.taps.count;
   const Weights& w = c.weights;
-  const bool adjacent =
-      w.tap[2] == 1 && (n[1] == 1 || w.tap[1] == n[2]) && (n[0] == 1 || w.tap[0] == n[1] * n[2]);
-  const bool rows_adjacent = adjacent && w.channel == taps && (!layout.tap_major || taps == 1);
+  const bool rows_adjacent = has_adjacent_rows(c) && (!layout.tap_major || taps == 1);
   std::vector<int64_t> offsets;  // of the taps in the weights
   for (int64_t i = 0; i < n[0]; ++i)
     for (int64_t j = 0; j < n[1]; ++j)
@@ -61,17 +69,20 @@ void pack_weights(const Correlation& c, const WeightLayout& layout, T* to) {
         continue;
       }
       const int64_t tap_gap = layout.tap_major ? channels : 1, channel_gap = layout.tap_major ? 1 : taps;
-      for (int64_t ch = 0; ch < channels; ++ch) {
-        for (int64_t r = r0; r < r1; ++r) {
-          T* const at = out + r * layout.pitch + ch * channel_gap;
-          const S* const tap = from + ch * w.channel + r * w.row;
-          if (taps == 9) {
-            copy_taps<9>(at, tap_gap, tap, offsets.data(), taps);
-          } else {
-            copy_taps<0>(at, tap_gap, tap, offsets.data(), taps);
-          }
-        }
-      }
+      // In small blocks: rows of either side may be a power of two apart, so that few of their lines fit into
+      // the cache.
+      for (int64_t r_first = r0; r_first < r1; r_first += kBlockRows)
+        for (int64_t ch_first = 0; ch_first < channels; ch_first += kBlockChannels)
+          for (int64_t r = r_first; r < std::min(r1, r_first + kBlockRows); ++r)
+            for (int64_t ch = ch_first; ch < std::min(channels, ch_first + kBlockChannels); ++ch) {
+              T* const at = out + r * layout.pitch + ch * channel_gap;
+              const S* const tap = from + ch * w.channel + r * w.row;
+              if (taps == 9) {
+                copy_taps<9>(at, tap_gap, tap, offsets.data(), taps);
+              } else {
+                copy_taps<0>(at, tap_gap, tap, offsets.data(), taps);
+              }
+            }
     }
   });
 }
