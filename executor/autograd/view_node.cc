@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/contains.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/tensor.h"
 #include "operators/gradient.h"
@@ -236,6 +237,11 @@ void check_assignable(ArrayImpl& target, const char* op) {
   MX_CHECK(&root == &target || Layout(root).contiguous() || !is_floating(target.dtype), InvalidState, "[", op,
            "] expected a view of a contiguous array while recording, got one of shape ", root.shape,
            " with strides ", root.strides);
+  // Elements beyond the root have no place in its gradient.
+  MX_CHECK(&root == &target || !is_floating(target.dtype) || contains(root, target), InvalidState, "[", op,
+           "] expected a view of elements of the recorded array of shape ", root.shape,
+           " while recording, got a view by as_strided() of shape ", target.shape, " with strides ",
+           target.strides, " that shows elements beyond it; use NoGrad");
 }
 
 namespace {
