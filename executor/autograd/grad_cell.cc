@@ -15,7 +15,7 @@ NDArray sum_if_row_sparse(const NDArray& a, const NDArray& b) {
 namespace {
 
 // Marks the memory of an array that becomes a gradient. The memory of a row-sparse array is made when it is
-// read, so there is nothing to mark; accumulate() does not change it in place.
+// read, and has the mark from then on. Before that, accumulate() does not change it in place.
 void mark(const NDArray& gradient) {
   if (gradient.defined() && !row_sparse(gradient)) gradient.impl().storage->set_has_been_gradient();
 }
