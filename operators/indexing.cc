@@ -382,7 +382,7 @@ NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, 
   update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::add, where);
   return x;
 } catch (const Error&) {
-  rethrow_named("index_add_");
+  rethrow_named("index_add");
 }
 
 NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, IntArg axis,
@@ -390,7 +390,7 @@ NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates,
   update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::set, where);
   return x;
 } catch (const Error&) {
-  rethrow_named("index_copy_");
+  rethrow_named("index_copy");
 }
 
 NDArray one_hot(const Arg& indices, IntArg classes, DType dtype) {

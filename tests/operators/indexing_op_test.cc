@@ -113,8 +113,8 @@ TEST(IndexUpdate, ErrorsOfTheCallNameTheFunctionThatWasCalled) {
   EXPECT_EQ("[index_add]", name_in([&] { index_add(x, at, updates, 5); }));
   EXPECT_EQ("[index_add]", name_in([&] { index_add(x, at, ones({2, 5}, f64)); }));
   EXPECT_EQ("[index_copy]", name_in([&] { index_copy(x, bad, updates); }));
-  EXPECT_EQ("[index_add_]", name_in([&] { index_add_(x, bad, updates); }));
-  EXPECT_EQ("[index_copy_]", name_in([&] { index_copy_(x, bad, updates); }));
+  EXPECT_EQ("[index_add]", name_in([&] { index_add_(x, bad, updates); }));
+  EXPECT_EQ("[index_copy]", name_in([&] { index_copy_(x, bad, updates); }));
 }
 
 TEST(OneHot, IsOneAtTheIndex) {
