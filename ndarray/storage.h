@@ -104,6 +104,17 @@ class Storage {
   }
   void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
 
+  /// Returns true if the memory is, or has been, that of a gradient that backward passes add to in place.
+  /// Never becomes false again.
+  bool has_been_gradient() const { return has_been_gradient_.load(std::memory_order_relaxed); }
+  void set_has_been_gradient() { has_been_gradient_.store(true, std::memory_order_relaxed); }
+
+  /// Begins a new moment of the process, for made_since(): every storage that exists is older.
+  static uint64_t new_moment() { return moment_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  /// Returns true if the storage was made after new_moment() had returned `moment`. May return false for a
+  /// storage that another thread has made since.
+  bool made_since(uint64_t moment) const { return made_at_ >= moment; }
+
   /// Counts the replays of the segment that makes the content; null if no segment does.
   const detail::ReplayCount* maker() const { return maker_.load(std::memory_order_acquire); }
   /// Does nothing if a maker is known.
@@ -184,7 +195,10 @@ class Storage {
   std::atomic<detail::ReplayCount*> maker_{nullptr};  // owns a reference
   std::atomic<bool> allocating_{false};
   std::atomic<bool> unseen_writers_{false};
+  std::atomic<bool> has_been_gradient_{false};
   std::function<void()>* release_ = nullptr;
+  const uint64_t made_at_ = moment_.load(std::memory_order_relaxed);
+  static inline constinit std::atomic<uint64_t> moment_{0};
   alignas(64) std::byte inline_[kInlineBytes];  // small arrays need no allocation of their own
 };
 

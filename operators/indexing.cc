@@ -2,8 +2,12 @@
 #include "operators/indexing.h"
 
 #include <algorithm>
+#include <exception>
+#include <string>
+#include <string_view>
 
 #include "engine/base/check.h"
+#include "engine/base/error.h"
 #include "ndarray/kernels/copy.h"
 #include "operators/cuda_kernels.h"
 #include "operators/indexing_records.h"
@@ -254,6 +258,17 @@ void update_in_place(NDArray& x, const Operator& op, const NDArray& indices, con
   call_into(x, op, UpdateAttrs{axis, to_string(how)}, inputs, where);
 }
 
+// Throws the current exception with the name of the function that the program has called, in place of that of
+// the operator. Errors that the kernel throws later, such as that of a bad index, have the operator's name.
+[[noreturn]] void rethrow_named(const char* called) {
+  std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
+    constexpr std::string_view kOperator = "[index_update]";
+    return text.starts_with(kOperator)
+               ? detail::concat('[', called, ']', std::string_view(text).substr(kOperator.size()))
+               : text;
+  }));
+}
+
 }  // namespace
 
 namespace detail {
@@ -350,24 +365,32 @@ NDArray index_update(const Arg& x, const NDArray& indices, const NDArray& update
               detail::as_indices(indices, "index_update", x.where), updates.to(x.array.dtype(), x.where));
 }
 
-NDArray index_add(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis) {
+NDArray index_add(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis) try {
   return index_update(x, indices, updates, axis, Scatter::add);
+} catch (const Error&) {
+  rethrow_named("index_add");
 }
 
-NDArray index_copy(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis) {
+NDArray index_copy(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis) try {
   return index_update(x, indices, updates, axis, Scatter::set);
+} catch (const Error&) {
+  rethrow_named("index_copy");
 }
 
 NDArray& index_add_(NDArray& x, const NDArray& indices, const NDArray& updates, IntArg axis,
-                    std::source_location where) {
+                    std::source_location where) try {
   update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::add, where);
   return x;
+} catch (const Error&) {
+  rethrow_named("index_add");
 }
 
 NDArray& index_copy_(NDArray& x, const NDArray& indices, const NDArray& updates, IntArg axis,
-                     std::source_location where) {
+                     std::source_location where) try {
   update_in_place(x, kIndexUpdate, indices, updates, axis, Scatter::set, where);
   return x;
+} catch (const Error&) {
+  rethrow_named("index_copy");
 }
 
 NDArray one_hot(const Arg& indices, IntArg classes, DType dtype) {

@@ -86,6 +86,7 @@ struct DeferredRows final : detail::DeferredValue {
     NDArray dense = zeros(array.shape, array.dtype, context);
     put_rows(dense, rows);
     array.storage = dense.impl().storage;  // no other code has used the array's own memory yet
+    array.storage->set_has_been_gradient();
     rows = {};
   }
 };

@@ -26,7 +26,6 @@ namespace {
 constexpr const char* kLbfgs = "lbfgs";
 // The strong Wolfe conditions with the constants that are usual for quasi-Newton methods.
 constexpr double kDecrease = 1e-4, kCurvature = 0.9;
-constexpr int kMaxTrials = 25;
 constexpr double kLeastCurvature = 1e-10;  // steps along which the gradient changes less are not remembered
 
 /// The products are rank 0, f64: f32 sums would lose the small differences that the method lives on.
@@ -167,7 +166,8 @@ double LBFGS::step(const Closure& closure, std::source_location where) {
 
     const NDArray start = flat_parameters();
     try {
-      iterate(closure, now, start, slope, i < options_.max_iter, where);
+      const int64_t evaluations_left = options_.max_eval - (evaluations_ - before);
+      iterate(closure, now, start, slope, i < options_.max_iter, evaluations_left, where);
     } catch (...) {
       set_parameters(start);
       throw;
@@ -181,9 +181,10 @@ double LBFGS::step(const Closure& closure, std::source_location where) {
   return first_loss;
 }
 
-/// Moves the parameters along the direction, and evaluates there.
+/// Moves the parameters along the direction, and evaluates there. A line search tries up to `max_trials`
+/// points after its first.
 void LBFGS::iterate(const Closure& closure, Evaluation& now, const NDArray& start, double slope,
-                    bool evaluates, std::source_location where) {
+                    bool evaluates, int64_t max_trials, std::source_location where) {
   const auto move = [&](double length) { set_parameters(start + direction_ * length); };
   if (!options_.strong_wolfe) {
     move(length_);
@@ -195,7 +196,7 @@ void LBFGS::iterate(const Closure& closure, Evaluation& now, const NDArray& star
     const Evaluation there = evaluate(closure, where);
     return Trial{length, there.loss, number(product(there.gradient, direction_)), there.gradient};
   };
-  const Trial found = search(at, {0, now.loss, slope, now.gradient}, length_);
+  const Trial found = search(at, {0, now.loss, slope, now.gradient}, length_, max_trials);
   length_ = found.length;
   move(length_);
   now = {found.loss, found.gradient};
@@ -203,14 +204,16 @@ void LBFGS::iterate(const Closure& closure, Evaluation& now, const NDArray& star
 
 /// Returns a point that satisfies the strong Wolfe conditions, or the best one if the trials are used up. The
 /// points are those that PyTorch tries.
-LBFGS::Trial LBFGS::search(const std::function<Trial(double)>& at, const Trial& start, double first) const {
+LBFGS::Trial LBFGS::search(const std::function<Trial(double)>& at, const Trial& start, double first,
+                           int64_t max_trials) const {
   Trial before = start, now = at(first);
-  for (int trials = 0; trials < kMaxTrials; ++trials) {
+  for (int64_t trials = 0; trials < max_trials; ++trials) {
     // A loss that is not a number counts as too large.
     const bool decreased = now.loss <= start.loss + kDecrease * now.length * start.slope;
-    if (!decreased || (trials > 1 && now.loss >= before.loss)) return zoom(at, start, before, now, trials);
+    if (!decreased || (trials > 1 && now.loss >= before.loss))
+      return zoom(at, start, before, now, trials, max_trials);
     if (std::fabs(now.slope) <= -kCurvature * start.slope) return now;
-    if (now.slope >= 0) return zoom(at, start, before, now, trials);
+    if (now.slope >= 0) return zoom(at, start, before, now, trials, max_trials);
     const double from = now.length + 0.01 * (now.length - before.length), to = 10 * now.length;
     const double length =
         cubic_minimum(before.length, before.loss, before.slope, now.length, now.loss, now.slope, from, to);
@@ -223,14 +226,14 @@ LBFGS::Trial LBFGS::search(const std::function<Trial(double)>& at, const Trial& 
 /// The same in the interval between two points, which contains such a point; `trials` points have been tried
 /// before.
 LBFGS::Trial LBFGS::zoom(const std::function<Trial(double)>& at, const Trial& start, Trial first,
-                         Trial second, int trials) const {
+                         Trial second, int64_t trials, int64_t max_trials) const {
   const double size = largest(direction_);
   std::array<Trial, 2> ends{std::move(first), std::move(second)};
   // The end with the smaller loss, the first one of equal ones. A loss that is not a number is the larger.
   const auto lower = [&] { return ends[0].loss <= ends[1].loss || std::isnan(ends[1].loss) ? 0U : 1U; };
   size_t low = lower();
   bool stuck = false;  // the last trial was near an end
-  for (; trials < kMaxTrials; ++trials) {
+  for (; trials < max_trials; ++trials) {
     const auto [from, to] = std::minmax(ends[0].length, ends[1].length);
     if ((to - from) * size < options_.tolerance_change) break;
     double length = cubic_minimum(ends[0].length, ends[0].loss, ends[0].slope, ends[1].length, ends[1].loss,

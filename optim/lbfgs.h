@@ -34,9 +34,10 @@
 namespace mx::optim {
 
 struct LBFGSOptions {
-  double lr = 1;                   ///< length of a step, as a factor of the direction; above 0
-  IntArg max_iter = 20;            ///< iterations of one step(); at least 1
-  IntArg max_eval = 0;             ///< evaluations of one step(); 0: max_iter * 5 / 4
+  double lr = 1;         ///< length of a step, as a factor of the direction; above 0
+  IntArg max_iter = 20;  ///< iterations of one step(); at least 1
+  /// evaluations of one step(), one more with strong_wolfe, as in PyTorch; 0: max_iter * 5 / 4
+  IntArg max_eval = 0;
   double tolerance_grad = 1e-7;    ///< step() ends if no element of the gradient is larger
   double tolerance_change = 1e-9;  ///< step() ends if the loss or all parameters change by less
   IntArg history_size = 100;       ///< earlier steps that the approximation uses; at least 1
@@ -95,10 +96,11 @@ class LBFGS {
   NDArray direction(const NDArray& gradient) const;
   void remember(const NDArray& gradient);
   void iterate(const Closure& closure, Evaluation& now, const NDArray& start, double slope, bool evaluates,
-               std::source_location where);
-  Trial search(const std::function<Trial(double)>& at, const Trial& start, double first) const;
+               int64_t max_trials, std::source_location where);
+  Trial search(const std::function<Trial(double)>& at, const Trial& start, double first,
+               int64_t max_trials) const;
   Trial zoom(const std::function<Trial(double)>& at, const Trial& start, Trial first, Trial second,
-             int trials) const;
+             int64_t trials, int64_t max_trials) const;
 
   Parameters parameters_;
   LBFGSOptions options_;

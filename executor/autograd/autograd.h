@@ -70,7 +70,9 @@ class Function {
  public:
   virtual ~Function() = default;
   /// Computes the outputs. Runs without recording. The inputs are new handles, which share the memory of the
-  /// caller's arrays.
+  /// caller's arrays, unless elements of a recorded array share memory. It is an error to change a recorded
+  /// input in place: InvalidState. apply() returns a copy of an output that shares memory with an input, with
+  /// an array from before the call, or with another output, or that is a part of a larger array.
   virtual std::vector<NDArray> forward(std::span<const NDArray> inputs) = 0;
   /// Returns one gradient per input; an empty handle means zero. If there are several outputs, a head may be
   /// an empty handle. Is recorded if gradients of gradients are requested.

@@ -134,6 +134,7 @@ class Pass {
   }
 
   void add(const Edge& edge, NDArray gradient, bool own) {
+    if (!own) gradient = apart_from_gradients(std::move(gradient));
     if (!recorded_) gradient = without_node(std::move(gradient));
     Pending& p = pending_of(edge.node);
     Head& head = p.heads.empty() ? p.head : p.heads[edge.output];

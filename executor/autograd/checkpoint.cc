@@ -13,6 +13,7 @@
 #include "engine/base/check.h"
 #include "executor/autograd/backward.h"
 #include "executor/autograd/function_node.h"
+#include "executor/autograd/own_memory.h"
 #include "executor/autograd/saved_value_hooks.h"
 #include "ndarray/grad_mode.h"
 #include "operators/autocast.h"
@@ -175,6 +176,7 @@ class CheckpointCall {
   static std::vector<NDArray> run(const std::shared_ptr<CheckpointCall>& call) {
     std::vector<NDArray> outputs;
     std::vector<Edge> edges = call->input_edges_;
+    const uint64_t begin = Storage::new_moment();
     {
       const SavedValueScope no_hooks(nullptr);  // what the nodes of this run save is dropped at once
       const Run run =
@@ -190,7 +192,7 @@ class CheckpointCall {
             i));
       });
       for (const NDArray& output : run.outputs) {
-        outputs.push_back(call->own_array(output, run, outputs));
+        outputs.push_back(own_memory(output, begin, outputs));
         call->recorded_outputs_.push_back(edge_of(output.impl()) ? 1 : 0);
       }
     }  // the nodes of the run, and what they saved, are destroyed here
@@ -204,21 +206,6 @@ class CheckpointCall {
   }
 
  private:
-  /// Returns the values of a result of the function as an array that shares no memory with the inputs, with
-  /// earlier results, or with what existed before the call: changes in place would not reach their graph. A
-  /// result that is not recorded may have existed before the call.
-  NDArray own_array(const NDArray& output, const Run& run, std::span<const NDArray> before) const {
-    const ArrayImpl& impl = output.impl();
-    const Edge edge = edge_of(impl.root());
-    bool shared = !edge || edge.node->scope() != run.scope;
-    for (const SavedValue& input : inputs_)
-      shared = shared || input.array->storage.get() == impl.storage.get();
-    for (const NDArray& other : before) shared = shared || other.impl().storage.get() == impl.storage.get();
-    if (!shared) return NDArray(without_edge(impl));
-    const NoGrad pause;
-    return output.clone();
-  }
-
   /// Calls f(i, input, changes) for each input that has been changed in place since the call began.
   template <class F>
   void each_changed_input(const F& f) const {

@@ -14,9 +14,9 @@
 // the function then uses other recorded arrays, or if an input or a leaf that it uses was changed in place.
 // A result that a captured array had before the call, such as exp(w), is not checked. The function must not
 // change its inputs in place: InvalidState. The results are arrays of their own: one that would share memory
-// with an input, with a captured array or with another result is a copy. It must not keep its results, and
-// what it captures lives as long as the graph. Do not capture an array to which a value that depends on the
-// result is assigned later: they would never be freed.
+// with an input, with a captured array or with another result, or that is a part of a larger array, is a
+// copy. The function must not keep its results, and what it captures lives as long as the graph. Do not
+// capture an array to which a value that depends on the result is assigned later: they would never be freed.
 //
 // Thread-safety: that of recording (autograd.h). While the backward pass runs the function again, it rewinds
 // the default generators that the function can use, so other threads should not draw from these meanwhile,

@@ -2,6 +2,7 @@
 #include "engine/base/check.h"
 #include "executor/autograd/autograd.h"
 #include "executor/autograd/function_node.h"
+#include "executor/autograd/own_memory.h"
 #include "executor/autograd/saved_value_hooks.h"
 #include "ndarray/grad_mode.h"
 
@@ -17,11 +18,11 @@ class FunctionCall {
     const NoGrad pause;
     return function_->forward(inputs);
   }
-  /// Makes a node for the call, and returns outputs with edges to it. `inputs` and `returned` are the
-  /// arguments and the results of run().
-  static std::vector<NDArray> record(const std::shared_ptr<FunctionCall>& call,
-                                     std::span<const NDArray> inputs, std::vector<Edge> edges,
-                                     std::span<const NDArray> returned);
+  /// Makes a node for the call, and gives edges to it to `outputs`: the results of run() as arrays of their
+  /// own. `inputs` and `returned` are the arguments and the results of run().
+  static void record(const std::shared_ptr<FunctionCall>& call, std::span<const NDArray> inputs,
+                     std::vector<Edge> edges, std::span<const NDArray> returned,
+                     std::span<const NDArray> outputs);
 
   /// Makes the saved values available while the thread is inside of backward().
   class Scope;
@@ -96,6 +97,8 @@ void FunctionCall::keep_values(std::span<const NDArray> inputs, std::span<const 
       for (size_t i = 0; i < arrays.size() && saved.origin == Origin::other; ++i) {
         const ArrayImpl& candidate = arrays[i].impl();
         if (&candidate != &impl && &candidate != &root) continue;
+        // A view of an array whose elements share memory has no place of its own there (record_view).
+        if (&candidate != &impl && candidate.may_overlap()) continue;
         saved.origin = origin;
         saved.index = i;
         if (&candidate != &impl) saved.whole = without_edge(candidate);
@@ -153,9 +156,9 @@ void FunctionCall::back(const Step& step) const {
   }
 }
 
-std::vector<NDArray> FunctionCall::record(const std::shared_ptr<FunctionCall>& call,
-                                          std::span<const NDArray> inputs, std::vector<Edge> edges,
-                                          std::span<const NDArray> returned) {
+void FunctionCall::record(const std::shared_ptr<FunctionCall>& call, std::span<const NDArray> inputs,
+                          std::vector<Edge> edges, std::span<const NDArray> returned,
+                          std::span<const NDArray> outputs) {
   call->keep_values(inputs, returned);
   // The function may keep inputs in members, and they have gradients too. These arrays belong to the call
   // alone: later changes to the caller's arrays do not affect them, so they cannot lead back to the node.
@@ -163,15 +166,8 @@ std::vector<NDArray> FunctionCall::record(const std::shared_ptr<FunctionCall>& c
     if (edges[i]) set_edge(inputs[i].impl(), edges[i].node, edges[i].output);
   const Ref<Node> node = make_node<FunctionNode>("Function", std::move(edges), returned.size(),
                                                  [call](const Step& step) { call->back(step); });
-  std::vector<NDArray> outputs;
-  for (size_t i = 0; i < returned.size(); ++i) {
-    // A new array, because forward() may have returned an input, or the function may keep an output in a
-    // member. With an edge to the node, that output would own the node, which owns the function: neither
-    // would be freed.
-    outputs.emplace_back(without_edge(returned[i].impl()));
+  for (size_t i = 0; i < outputs.size(); ++i)
     if (is_floating(outputs[i].dtype())) set_edge(outputs[i].impl(), node, static_cast<uint32_t>(i));
-  }
-  return outputs;
 }
 
 std::vector<NDArray> apply_function(std::shared_ptr<Function> function, std::span<const NDArray> inputs) {
@@ -180,13 +176,33 @@ std::vector<NDArray> apply_function(std::shared_ptr<Function> function, std::spa
   bool any = false;
   for (const NDArray& input : inputs) {
     edges.push_back(input.impl().recorded() ? edge_of(input.impl()) : Edge{});
-    own.emplace_back(without_edge(input.impl()));
+    // A copy if elements of a recorded input share memory: a view of it that the function saves, or takes in
+    // backward(), must have a gradient (record_view).
+    if (edges.back() && input.impl().may_overlap()) {
+      const NoGrad pause;
+      own.push_back(input.clone());
+    } else {
+      own.emplace_back(without_edge(input.impl()));
+    }
     any = any || edges.back();
   }
   const auto call = std::make_shared<FunctionCall>(std::move(function));
-  std::vector<NDArray> returned = call->run(any ? own : inputs);
-  if (!any) return returned;
-  return FunctionCall::record(call, own, std::move(edges), returned);
+  const uint64_t begin = Storage::new_moment();
+  std::vector<uint32_t> versions;
+  for (const NDArray& input : own) versions.push_back(input.impl().storage->version());
+  const std::vector<NDArray> returned = call->run(any ? own : inputs);
+  for (size_t i = 0; i < own.size(); ++i)
+    MX_CHECK(!edges[i] || own[i].impl().storage->version() == versions[i], InvalidState,
+             "[Function] expected forward() not to change recorded inputs in place, got one that has changed "
+             "input ",
+             i, " of shape ", own[i].shape(), "; change a clone() of it instead");
+  // New arrays in any case. forward() may have returned an input, or the function may keep an output in a
+  // member. With an edge to the node, that output would own the node, which owns the function: neither would
+  // be freed.
+  std::vector<NDArray> outputs;
+  for (const NDArray& result : returned) outputs.push_back(own_memory(result, begin, outputs));
+  if (any) FunctionCall::record(call, own, std::move(edges), returned, outputs);
+  return outputs;
 }
 
 }  // namespace detail

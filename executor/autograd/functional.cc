@@ -22,18 +22,34 @@ class Inside {
   Inside& operator=(const Inside&) = delete;
 };
 
+constexpr const char* kArgument =
+    "that is the argument of a function given to grad(), value_and_grad(), jacobian() or hvp(); change a "
+    "clone() of it instead";
+
+// The node of an argument that is recorded. Gradients flow on to the argument.
+class ArgumentNode final : public FunctionNode {
+ public:
+  explicit ArgumentNode(Edge argument)
+      : FunctionNode("argument", {std::move(argument)}, 1, [](const Step& step) {
+          if (step.wanted[0] != 0) step.results[0] = step.heads[0];
+        }) {}
+  const char* why_fixed() const override { return kArgument; }
+};
+
 // Returns the argument as an array with respect to which gradients can be computed. If the argument is
-// recorded, this is a recorded copy, so gradients flow on to the argument. Otherwise it is a new leaf. It
-// shares the argument's memory unless elements of the argument share memory.
+// recorded, gradients flow on to it. Otherwise the array is a new leaf. It shares the argument's memory
+// unless elements of the argument share memory. So the function must not change it: that would change the
+// caller's array, and the gradient would be that with respect to the changed values.
 NDArray variable(const NDArray& argument) {
   MX_CHECK(is_floating(argument.dtype()), InvalidArgument,
            "[grad] expected an argument of a floating-point type, got ", argument.dtype());
   NDArray x = argument.detach();
   if (x.impl().may_overlap()) x = x.clone();
   if (argument.impl().recorded()) {
-    record_function("argument", argument, x, [](const NDArray& head) { return head; });
+    set_edge(x.impl(), make_node<ArgumentNode>(edge_of(argument.impl())), 0);
   } else {
     x.requires_grad_();
+    static_cast<Leaf&>(*edge_of(x.impl()).node).set_why_fixed(kArgument);
   }
   return x;
 }
@@ -59,9 +75,17 @@ Evaluated evaluate(const ArrayFunction& f, std::vector<NDArray> arguments, size_
   if (!recording) again = Again::no;
   const NDArray x = variable(arguments[argnum]);
   arguments[argnum] = x;
+  const SavedValue before(x.impl());
   Inside inside;
   EnableGrad on;
   NDArray y = f(arguments);
+  // The thread that records cannot change x. But the function may have changed it under NoGrad, or another
+  // array of the same memory.
+  const uint32_t changes = before.changes(x.impl());
+  MX_CHECK(changes == 0, InvalidState,
+           "[grad] expected a function that does not change its argument in place, got one that changed "
+           "argument ",
+           argnum, " of shape ", x.shape(), ' ', changes, " times; change a clone() of it instead");
   return {x, std::move(y), again};
 }
 
@@ -89,6 +113,8 @@ ValueAndGrad value_and_grad(const ArrayFunction& f, const std::vector<NDArray>& 
   auto [x, y, again] = evaluate(f, arguments, argnum);
   check_scalar(y, "grad");
   NDArray g = gradient(y, x, {}, false, again);
+  // The caller may change the value. That must not change the argument.
+  if (y.shares_memory(x)) y = y.clone();
   return {again == Again::yes ? y : y.detach(), std::move(g)};
 }
 

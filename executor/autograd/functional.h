@@ -8,6 +8,9 @@
 // Arguments need no requires_grad_(), and their grad() is not set. If the function captures recorded arrays,
 // for example a module, its results are recorded, and differentiating a result gives gradients of the
 // captured arrays too. Under NoGrad no result is recorded.
+//
+// The array that f gets shares the memory of the argument, so f must not change it in place: doing so throws
+// InvalidState. f may change a clone().
 #pragma once
 
 #include <functional>

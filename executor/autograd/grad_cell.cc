@@ -12,6 +12,21 @@ NDArray sum_if_row_sparse(const NDArray& a, const NDArray& b) {
   return sum_row_sparse(both, b.context());
 }
 
+namespace {
+
+// Marks the memory of an array that becomes a gradient. The memory of a row-sparse array is made when it is
+// read, and has the mark from then on. Before that, accumulate() does not change it in place.
+void mark(const NDArray& gradient) {
+  if (gradient.defined() && !row_sparse(gradient)) gradient.impl().storage->set_has_been_gradient();
+}
+
+}  // namespace
+
+NDArray apart_from_gradients(NDArray array) {
+  if (!array.ref()->storage->has_been_gradient() || row_sparse(array)) return array;
+  return array.clone();
+}
+
 GradCell::GradCell(const ArrayImpl& array, GradReq req)
     : req_(req), shape_(array.shape), dtype_(array.dtype), context_(array.context()) {}
 
@@ -31,8 +46,14 @@ void GradCell::set_grad(NDArray grad) {
       InvalidArgument, "[set_grad] expected a gradient with the type, shape and device of its array, ",
       dtype_, ' ', shape_, " on ", context_, ", got ", grad.dtype(), ' ', grad.shape(), " on ",
       grad.context());
+  mark(grad);
   std::lock_guard lock(mutex_);
   std::swap(grad_, grad);  // the old gradient is destroyed after the lock is released
+}
+
+void GradCell::replace(NDArray& before, NDArray gradient) {
+  mark(gradient);
+  before = std::exchange(grad_, std::move(gradient));
 }
 
 void GradCell::accumulate(NDArray gradient, bool own) {
@@ -42,23 +63,21 @@ void GradCell::accumulate(NDArray gradient, bool own) {
   // A row-sparse gradient is kept as it is. To add to it in place, or to copy it, would make it dense.
   if (grad_.defined() && row_sparse(gradient)) {
     NDArray sum = req_ == GradReq::add ? sum_if_row_sparse(grad_, gradient) : own ? gradient : NDArray();
-    if (sum.defined()) {
-      before = std::exchange(grad_, std::move(sum));
-      return;
-    }
+    if (sum.defined()) return replace(before, std::move(sum));
   }
+  const bool in_place = grad_.defined() && !row_sparse(grad_) && grad_.impl().storage->has_been_gradient();
   if (grad_.defined() && req_ == GradReq::add) {
-    if (grad_.impl().recorded() || gradient.impl().recorded()) {
-      before = std::exchange(grad_, grad_ + gradient);
+    if (!in_place || grad_.impl().recorded() || gradient.impl().recorded()) {
+      replace(before, grad_ + gradient);
     } else {
       NoGrad pause;
       grad_ += gradient;
     }
-  } else if (grad_.defined() && !gradient.impl().recorded() && !grad_.requires_grad()) {
+  } else if (in_place && !gradient.impl().recorded() && !grad_.requires_grad()) {
     NoGrad pause;
     grad_.copy_from(gradient);
   } else {
-    before = std::exchange(grad_, own ? std::move(gradient) : gradient.clone());
+    replace(before, own ? std::move(gradient) : gradient.clone());
   }
 }
 

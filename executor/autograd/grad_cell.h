@@ -23,9 +23,13 @@ class GradCell {
   void set_grad(NDArray grad);
   /// Adds a gradient, or replaces the old one, as `req` says. If `own`, `gradient` is not shared, and the
   /// cell may keep the array itself instead of a copy. The addition is recorded if the thread is recording.
+  /// Otherwise the old gradient is changed in place if its memory is marked as a gradient's: then no pass has
+  /// it among its own arrays (apart_from_gradients()).
   void accumulate(NDArray gradient, bool own);
 
  private:
+  void replace(NDArray& before, NDArray gradient);
+
   mutable std::mutex mutex_;  // guards req_ and grad_
   GradReq req_;
   const Shape shape_;
@@ -33,6 +37,11 @@ class GradCell {
   const Context context_;
   NDArray grad_;
 };
+
+/// Returns an array that a program has given to a backward pass, as a head or as the result of a hook or of a
+/// user's function, or a copy if the array shares memory with the gradient of a leaf or of a result with
+/// retain_grad(). Without the copy, the pass would compute other gradients from what it has made of that one.
+NDArray apart_from_gradients(NDArray array);
 
 /// Returns a + b as a row-sparse gradient if both are (operators/row_sparse.h), otherwise an empty handle.
 NDArray sum_if_row_sparse(const NDArray& a, const NDArray& b);

@@ -115,7 +115,7 @@ NDArray Node::apply_attachments(uint32_t output, NDArray head, bool& touched) {
     MX_CHECK(other.shape() == head.shape() && other.dtype() == head.dtype(), InvalidArgument, "[", name(),
              "] expected a hook that returns a gradient of ", head.dtype(), ' ', head.shape(), ", got ",
              other.dtype(), ' ', other.shape());
-    head = other;
+    head = apart_from_gradients(other);
   }
   for (const std::shared_ptr<GradCell>& cell : cells) cell->accumulate(head, false);
   return head;

@@ -65,6 +65,9 @@ class Node : public ArrayExtension {
   /// True if back() returns arrays that nothing else holds, apart from heads that it passes on.
   virtual bool returns_fresh_arrays() const { return false; }
   virtual bool leaf() const { return false; }
+  /// Returns why an array with this node must not be changed in place while recording, as the end of a
+  /// message: "got one of shape ... REASON". Null if it may be changed.
+  virtual const char* why_fixed() const { return nullptr; }
   /// True for the node of a view, which leads to the node of its root. It is made when somebody asks for it.
   virtual bool is_view() const { return false; }
 
@@ -160,6 +163,9 @@ class Leaf final : public Node {
   Leaf() = default;  // its order is 0: it has no edges
   const char* name() const override { return "leaf"; }
   bool leaf() const override { return true; }
+  const char* why_fixed() const override { return why_fixed_; }
+  /// `reason` must live as long as the process. To be called before another thread can access the node.
+  void set_why_fixed(const char* reason) { why_fixed_ = reason; }
   void back(const Step&) override {}
 
   /// Not thread-safe: to be called before the node is shared.
@@ -173,6 +179,8 @@ class Leaf final : public Node {
   std::shared_ptr<GradCell> cell() const { return cell_.lock(); }
 
  private:
+  const char* why_fixed_ =
+      "with requires_grad_(), which must not be changed while recording; use NoGrad, or detach()";
   Ref<Storage> memory_;
   std::weak_ptr<GradCell> cell_;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/contains.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/tensor.h"
 #include "operators/gradient.h"
@@ -230,12 +231,17 @@ void record_view(ArrayImpl&, ArrayImpl& view) {
 void check_assignable(ArrayImpl& target, const char* op) {
   const ArrayImpl& root = target.root();
   const Edge edge = edge_of(root);
-  MX_CHECK(!edge || !edge.node->leaf(), InvalidState, "[", op,
-           "] expected an array that may be changed in place, got one of shape ", root.shape,
-           " with requires_grad_(), which must not be changed while recording; use NoGrad, or detach()");
+  const char* const why_fixed = edge ? edge.node->why_fixed() : nullptr;
+  MX_CHECK(why_fixed == nullptr, InvalidState, "[", op,
+           "] expected an array that may be changed in place, got one of shape ", root.shape, ' ', why_fixed);
   MX_CHECK(&root == &target || Layout(root).contiguous() || !is_floating(target.dtype), InvalidState, "[", op,
            "] expected a view of a contiguous array while recording, got one of shape ", root.shape,
            " with strides ", root.strides);
+  // Elements beyond the root have no place in its gradient.
+  MX_CHECK(&root == &target || !is_floating(target.dtype) || contains(root, target), InvalidState, "[", op,
+           "] expected a view of elements of the recorded array of shape ", root.shape,
+           " while recording, got a view by as_strided() of shape ", target.shape, " with strides ",
+           target.strides, " that shows elements beyond it; use NoGrad");
 }
 
 namespace {

@@ -72,7 +72,7 @@ void check_segments(const KernelArgs& args, const char* op, const Tensor& offset
 void fold_all(const KernelArgs& args, SegmentReduce how) {
   const Tensor &x = args.in[0], &offsets = args.in[1], &y = args.out[0];
   const int64_t n = y.numel();
-  check_segments(args, "segment_reduce", offsets, x.shape[0]);
+  check_segments(args, name_of(how), offsets, x.shape[0]);
   if (n == 0) return;
   const SegmentRows rows(x, y);
   visit_real(x.dtype, [&]<class A>() {

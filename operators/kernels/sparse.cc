@@ -172,7 +172,7 @@ void csr_sample(const KernelArgs& args, const Tensor& out, const Tensor& left, c
 
 void segment_reduce(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets,
                     SegmentReduce how) {
-  const Offsets at(args, offsets, x.shape[0], "offsets", "segment_reduce");
+  const Offsets at(args, offsets, x.shape[0], "offsets", name_of(how));
   visit_compute(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const SparseInput from(args, x, compute_type(out.dtype));

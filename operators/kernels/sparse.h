@@ -15,6 +15,7 @@
 // any thread may call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "ndarray/launch.h"
@@ -41,6 +42,11 @@ void csr_sample(const KernelArgs& args, const Tensor& out, const Tensor& left, c
                 const CsrPattern& a);
 
 enum class SegmentReduce : uint8_t { sum, mean, max, min };
+/// Returns the name of the operator.
+constexpr const char* name_of(SegmentReduce how) {
+  constexpr const char* kNames[] = {"segment_sum", "segment_mean", "segment_max", "segment_min"};
+  return kNames[static_cast<size_t>(how)];
+}
 
 /// out[s, ..] = reduction of x[i, ..] over the rows i of segment s. Gives 0 for a segment without rows. max
 /// and min give NaN if an element is NaN.

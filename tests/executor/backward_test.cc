@@ -397,5 +397,74 @@ TEST(Backward, ChangesOfGradientsInPlaceDoNotReachTheirGraph) {
   for (const bool at_leaves : {false, true}) EXPECT_EQ(second(at_leaves, false), second(at_leaves, true));
 }
 
+// grad() of a leaf, or of a result with retain_grad(), may come into a pass that adds to it in place. Other
+// arrays whose gradients the pass computes from it must get the values that it had before.
+class GradientsInAPass : public ::testing::Test {
+ protected:
+  using List = std::vector<NDArray>;
+  static NDArray leaf() { return ones({2}, f64).requires_grad_(); }
+
+  const NDArray x = leaf(), b = leaf();
+  const List given{array({1.0, 10.0})};
+  GradientsInAPass() { x.set_grad(given[0]); }
+  void expect(const std::vector<double>& of_x, const std::vector<double>& of_b) const {
+    EXPECT_EQ(of_x, grad_of(x));
+    EXPECT_EQ(of_b, grad_of(b));
+  }
+};
+
+TEST_F(GradientsInAPass, AsHeadsOfSeveralOutputs) {
+  mx::backward({x, b}, {x.grad(), x.grad()});
+  expect({2, 20}, {1, 10});
+}
+
+TEST_F(GradientsInAPass, AsHeadsThatAreViews) {
+  mx::backward({x, b}, {x.grad()[Slice{0, 2}], x.grad()[Slice{0, 2}]});
+  expect({2, 20}, {1, 10});
+}
+
+TEST_F(GradientsInAPass, AsResultsOfHooks) {
+  const NDArray c = b + zeros({2}, f64);
+  c.add_grad_hook([this](const NDArray&) { return x.grad(); });
+  sum(x * 2 + c).backward();
+  expect({3, 12}, {1, 10});
+}
+
+TEST_F(GradientsInAPass, AsResultsOfFunctions) {
+  const NDArray c = apply(
+      {b}, [](std::span<const NDArray> in) { return List{in[0] * 1}; },
+      [this](std::span<const NDArray>) { return List{x.grad()}; })[0];
+  sum(x * 2 + c).backward();
+  expect({3, 12}, {1, 10});
+}
+
+TEST_F(GradientsInAPass, OfResultsThatRetainThem) {
+  const NDArray y = x * 2, z = y * 1, c = b * 3;
+  y.retain_grad();
+  sum(z).backward({}, {.retain_graph = true});
+  mx::backward({y, c}, {y.grad(), y.grad()}, {.retain_graph = true});
+  EXPECT_EQ((std::vector<double>{2, 2}), grad_of(y));
+  expect({5, 14}, {3, 3});
+  y.add_grad_hook([&](const NDArray&) { return y.grad(); });
+  sum(z).backward();
+  EXPECT_EQ((std::vector<double>{4, 4}), grad_of(y));
+  expect({9, 18}, {3, 3});
+}
+
+TEST_F(GradientsInAPass, RowSparse) {
+  for (const bool read : {false, true}) {
+    const NDArray table = ones({8, 2}, f64).requires_grad_(), other = ones({8, 2}, f64).requires_grad_();
+    sum(embedding(table, array<int64_t>({1}), -1, true)).backward();
+    ASSERT_TRUE(row_sparse(table.grad()).has_value());
+    if (read) table.grad().impl();  // makes it dense
+    mx::backward({table, other}, {ones({8, 2}, f64), table.grad()});
+    std::vector<double> row(16);
+    row[2] = row[3] = 1;
+    EXPECT_EQ(row, grad_of(other));
+    for (double& e : row) e += 1;
+    EXPECT_EQ(row, grad_of(table)) << read;
+  }
+}
+
 }  // namespace
 }  // namespace mx

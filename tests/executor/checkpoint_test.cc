@@ -213,6 +213,19 @@ TEST(Checkpoint, ResultsShareNoMemoryWithAnything) {
   EXPECT_EQ(plain.to_vector<double>(), test::some({2, 2}, 3).to_vector<double>());
   const List g = gradients({sum(out[0]) + sum(out[3])}, {x}, {.retain_graph = true});
   EXPECT_EQ(g[0].to_vector<double>(), (std::vector<double>{10, 10, 40, 40}));
+  NDArray buffer = zeros({2, 2}, f64);
+  NDArray in_buffer = checkpoint(
+      [&](const NDArray& a) {
+        NDArray b = buffer;
+        b.copy_from(a * a);
+        return b;
+      },
+      x);
+  in_buffer *= 2;
+  EXPECT_EQ(buffer.to_vector<double>(), (x * x).to_vector<double>());
+  // Elements of the function's memory that are no part of the result have no gradient.
+  const NDArray part = checkpoint([](const NDArray& a) { return (a * 2)[0]; }, x);
+  test::error_of<InvalidArgument>([&] { part.as_strided({2}, {1}, 2); });
   test::expect_error<InvalidState>("does not change its inputs in place", [&] {
     checkpoint(
         [](const NDArray& a) {

@@ -187,6 +187,99 @@ TEST(Function, Closures) {
   EXPECT_EQ((std::vector<double>{3, 3, 3}), x.grad().to_vector<double>()) << "straight through";
 }
 
+using List = std::vector<NDArray>;
+using In = std::span<const NDArray>;
+
+// Without copies, a change of one of two arrays of the same memory would change the values of the other, but
+// not its graph.
+TEST(Function, ResultsShareNoMemoryWithAnything) {
+  const NDArray x = test::some({2, 2}, 1).requires_grad_(), w = test::some({2, 2}, 2).requires_grad_();
+  const NDArray h = x * 2, plain = test::some({2, 2}, 3), late = plain[array<int64_t>({0, 1})];
+  const auto forward = [&](In in) {
+    const NDArray made = in[0] * 3;
+    return List{in[0], in[0][0], made, made[1], made.detach(), w, w[0], plain, plain[0], late};
+  };
+  const auto back = [](In heads) {
+    NDArray g = zeros({2, 2}, f64);
+    if (heads[0].defined()) g += heads[0];
+    if (heads[1].defined()) g[0] += heads[1];
+    if (heads[2].defined()) g += heads[2] * 3;
+    if (heads[3].defined()) g[1] += heads[3] * 3;
+    return List{g};
+  };
+  for (const bool recorded : {true, false}) {
+    SCOPED_TRACE(recorded);
+    const NDArray input = recorded ? h : h.detach();
+    const List out = apply({input}, forward, back);
+    std::vector<std::vector<double>> values;
+    for (const NDArray& one : out) values.push_back(one.to_vector<double>());
+    for (size_t i = 0; i < out.size(); ++i) {
+      EXPECT_EQ(recorded, out[i].requires_grad());
+      NDArray one = out[i];
+      one *= 5;
+      for (size_t k = i + 1; k < out.size(); ++k)
+        EXPECT_EQ(out[k].to_vector<double>(), values[k]) << i << ' ' << k;
+    }
+    EXPECT_EQ(h.to_vector<double>(), (x * 2).to_vector<double>());
+    EXPECT_EQ(w.to_vector<double>(), test::some({2, 2}, 2).to_vector<double>());
+    EXPECT_EQ(plain.to_vector<double>(), test::some({2, 2}, 3).to_vector<double>());
+    EXPECT_EQ(late.to_vector<double>(), test::some({2, 2}, 3).to_vector<double>());
+    if (!recorded) continue;
+    const List g = gradients({sum(out[0]) + sum(out[3])}, {x}, {.retain_graph = true});
+    EXPECT_EQ(g[0].to_vector<double>(), (std::vector<double>{10, 10, 40, 40}));
+  }
+}
+
+TEST(Function, ResultsOfItsOwnAreNotCopied) {
+  const void* made = nullptr;
+  const NDArray x = test::some({40}).requires_grad_();
+  const auto forward = [&](In in) {
+    const NDArray y = in[0] * 2;
+    made = y.impl().storage.get();
+    return List{y};
+  };
+  const NDArray y = apply({x}, forward, [](In heads) { return List{heads[0] * 2}; })[0];
+  EXPECT_EQ(made, y.impl().storage.get());
+}
+
+TEST(Function, RefusesAChangeOfARecordedInput) {
+  const auto forward = [](In in) {
+    NDArray t = in[0];
+    t *= 2;
+    return List{t + 0};
+  };
+  const auto back = [](In heads) { return List{heads[0] * 2}; };
+  const NDArray w = test::some({2}).requires_grad_();
+  EXPECT_TRUE(contains(error_of<InvalidState>([&] { apply({w * 1}, forward, back); }), "changed input 0"));
+  apply({test::some({2})}, forward, back);
+}
+
+// An array with a node of its own must have a place in memory for each element.
+TEST(Function, ResultsAndInputsWhoseElementsShareMemory) {
+  const NDArray w = array({2.0}).requires_grad_();
+  const auto spread = [](In in) { return List{in[0].broadcast_to({3})}; };
+  const auto total = [](In heads) { return List{sum(heads[0], Axes{0}, true)}; };
+  NDArray z = apply({w}, spread, total)[0];
+  const NDArray part = z[Slice{0, 2}];
+  sum(part * part).backward();
+  EXPECT_EQ((std::vector<double>{8}), w.grad().to_vector<double>());
+  z *= 2;
+  EXPECT_EQ((std::vector<double>{4, 4, 4}), z.to_vector<double>());
+  EXPECT_EQ((std::vector<double>{2}), w.to_vector<double>());
+
+  struct SquareOfFirst : Function {
+    List forward(In in) override {
+      save({in[0][Slice{0, 1}]});
+      return {in[0][Slice{0, 1}] * in[0][Slice{0, 1}]};
+    }
+    List backward(In heads) override { return {concat({heads[0] * saved(0) * 2, zeros({2}, f64)}, 0)}; }
+  };
+  const NDArray y = apply<SquareOfFirst>({w.broadcast_to({3})})[0];
+  const NDArray g = gradients({sum(y)}, {w}, {.create_graph = true})[0];
+  EXPECT_EQ((std::vector<double>{4}), g.to_vector<double>());
+  EXPECT_EQ((std::vector<double>{2}), gradients({sum(g)}, {w})[0].to_vector<double>());
+}
+
 TEST(Function, WrongGradientsAreNamed) {
   NDArray x = test::some({3}).requires_grad_();
   const auto run = [&](std::vector<NDArray> gradients_given) {

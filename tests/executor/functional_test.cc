@@ -128,6 +128,71 @@ TEST(Functional, AnArgumentThatIsNotUsedHasAGradientOfZero) {
             grad([](const NDArray&, const NDArray& b) { return sum(b); })(x, x).to_vector<double>());
 }
 
+// The function gets an array of the argument's memory. A change would reach the caller's array, and the
+// gradient would be that with respect to the changed values.
+TEST(Functional, AFunctionMustNotChangeItsArgument) {
+  const auto f = [](const NDArray& a) {
+    NDArray t = a;
+    t *= 2.0;
+    return sum(t * t);
+  };
+  const auto part = [](const NDArray& a) {
+    NDArray t = a[Slice{0, 1}];
+    t.fill_(7);
+    return sum(a * a);
+  };
+  const NDArray plain = array({1.0, 2.0}), leaf = array({1.0, 2.0}).requires_grad_(), result = leaf * 1.0;
+  const std::vector<double> unchanged{1, 2};
+  for (const NDArray& x : {plain, leaf, result}) {
+    const auto expect_refused = [&](const auto& call, const char* what) {
+      const std::string text = error_of<InvalidState>(call);
+      EXPECT_TRUE(test::contains(text, "argument of a function given to grad()")) << what << ": " << text;
+      EXPECT_TRUE(test::contains(text, "functional_test.cc")) << what << ": " << text;
+      EXPECT_EQ(unchanged, x.to_vector<double>()) << what;
+    };
+    expect_refused([&] { grad(f)(x); }, "grad");
+    expect_refused([&] { value_and_grad(f)(x); }, "value_and_grad");
+    expect_refused([&] { jacobian(f)(x); }, "jacobian");
+    expect_refused([&] { hvp(f, x, ones({2}, f64)); }, "hvp");
+    expect_refused([&] { grad(part)(x); }, "a view");
+    expect_refused([&] { grad([&](const NDArray& a) { return sum(grad(f)(a)); })(x); }, "a nested function");
+  }
+  const auto of_clone = [&](const NDArray& a) { return f(a.clone()); };
+  EXPECT_EQ((std::vector<double>{8, 16}), grad(of_clone)(leaf).to_vector<double>());
+  EXPECT_EQ((std::vector<double>{8, 8}), hvp(of_clone, leaf, ones({2}, f64)).to_vector<double>());
+  EXPECT_EQ(unchanged, leaf.to_vector<double>());
+}
+
+TEST(Functional, AnArgumentThatChangesWhileTheFunctionRunsIsAnError) {
+  NDArray y = array({1.0, 2.0}).requires_grad_() * 1.0;
+  error_of<InvalidState>([&] {
+    grad([&](const NDArray& a) {
+      y *= 2.0;
+      return sum(a * 3);
+    })(y);
+  });
+  const NDArray x = array({1.0, 2.0});
+  error_of<InvalidState>([&] {
+    grad([](const NDArray& a) {
+      const NoGrad pause;
+      NDArray t = a;
+      t += 1.0;
+      return sum(a);
+    })(x);
+  });
+}
+
+TEST(Functional, AValueSharesNoMemoryWithTheArgument) {
+  const NDArray plain = array({3.0}), leaf = array({3.0}).requires_grad_();
+  for (const NDArray& x : {plain, leaf}) {
+    auto [value, g] = value_and_grad([](const NDArray& a) { return a; })(x);
+    value += 1.0;
+    EXPECT_EQ(3, x.item<double>());
+    EXPECT_EQ(4, value.item<double>());
+    EXPECT_EQ(1, g.item<double>());
+  }
+}
+
 TEST(Functional, BadUse) {
   const NDArray x = test::some({3});
   error_of<InvalidArgument>([&] { grad([](const NDArray& a) { return a; })(x); });

@@ -144,6 +144,31 @@ TEST(InPlaceGradient, ALeafMayNotBeChangedWhileRecording) {
   x[0] = 5;
 }
 
+// Elements beyond the recorded array have no place in its gradient.
+TEST(InPlaceGradient, AnAssignmentBeyondTheRecordedArrayIsRefused) {
+  const NDArray w = array({5.0, 7.0}).requires_grad_();
+  for (const bool recorded : {true, false})
+    for (const int64_t offset : {4, 3, 1, 0}) {
+      const NDArray base = zeros({6}, f64);
+      NDArray part = base[Slice{2, 4}].detach();
+      if (recorded) part.copy_from(w * 1);
+      const std::vector<double> before = base.to_vector<double>();
+      NDArray view = part.as_strided({2}, {1}, offset);
+      const std::string message = error_of<InvalidState>([&] { view.copy_from(w * 2); });
+      EXPECT_TRUE(contains(message, "as_strided") && contains(message, "in_place_gradient_test.cc"))
+          << message;
+      if (recorded) error_of<InvalidState>([&] { view.fill_(3); });
+      EXPECT_EQ(before, base.to_vector<double>()) << "nothing has happened";
+      NDArray within = part.as_strided({1}, {1}, 3);
+      within.copy_from(w[Slice{0, 1}] * 2);
+      sum(part * 1).backward();
+      EXPECT_EQ((std::vector<double>{recorded ? 3.0 : 2.0, 0}), w.grad().to_vector<double>());
+      w.set_grad({});
+      const NoGrad pause;
+      view.fill_(3);
+    }
+}
+
 TEST(InPlaceGradient, UpdateRulesWantNoRecording) {
   NDArray w = test::some({3}).requires_grad_();
   const NDArray g = ones({3}, f64);

@@ -160,5 +160,16 @@ TEST(PostAccumulate, AHookDoesNotKeepItsArrayAlive) {
   EXPECT_TRUE(test::comes_down_to(before));
 }
 
+// The pass updates the gradient of such a leaf before its end.
+TEST(PostAccumulate, AGradientMayBeAHeadOfItsPass) {
+  const NDArray b = ones({2}, f64).requires_grad_(), c = b * 3;
+  const NDArray x = ones({2}, f64).requires_grad_(), y = x * 2;
+  x.set_grad(array({1.0, 10.0}));
+  add_post_accumulate_hook(x, [](const NDArray&) {});
+  mx::backward({y, c}, {x.grad(), x.grad()});
+  EXPECT_EQ((std::vector<double>{3, 30}), x.grad().to_vector<double>());
+  EXPECT_EQ((std::vector<double>{3, 30}), b.grad().to_vector<double>());
+}
+
 }  // namespace
 }  // namespace mx

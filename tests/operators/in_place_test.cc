@@ -112,8 +112,8 @@ TEST(WriteTargets, AViewThatRepeatsElementsIsRefusedByOperators) {
     refused("add_scalar", [&] { one.broadcast_to({1000, 3}) += 1; });
     refused("add", [&] { wide[{colon}] += y; });
     refused("sub", [&] { wide -= NDArray(wide); });
-    refused("index_update", [&] { index_add_(wide, index, y.slice(0, {0, 1})); });
-    refused("index_update", [&] { index_copy_(wide, index, y.slice(0, {0, 1})); });
+    refused("index_add", [&] { index_add_(wide, index, y.slice(0, {0, 1})); });
+    refused("index_copy", [&] { index_copy_(wide, index, y.slice(0, {0, 1})); });
     refused("scatter", [&] { scatter_(wide, zeros({1, 1}, i64, context), ones({1, 1}, f32, context), 0); });
     refused("put_nd", [&] { wide[index] = 2; });
     refused("put_nd", [&] { wide[index] += 2; });

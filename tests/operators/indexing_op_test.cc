@@ -100,6 +100,23 @@ TEST(IndexUpdate, CombinesInTheOrderOfItsIndices) {
       1e-6);
 }
 
+TEST(IndexUpdate, ErrorsOfTheCallNameTheFunctionThatWasCalled) {
+  NDArray x = zeros({3, 2}, f64);
+  const NDArray bad = zeros({1, 1}, i64), updates = ones({1, 2}, f64), at = array<int64_t>({0});
+  const auto name_in = [](const auto& call) {
+    const std::string text = error_of<InvalidArgument>(call);
+    EXPECT_TRUE(contains(text, "indexing_op_test.cc")) << text;
+    return text.substr(0, text.find(' '));
+  };
+  EXPECT_EQ("[index_update]", name_in([&] { index_update(x, bad, updates, 0, Scatter::add); }));
+  EXPECT_EQ("[index_add]", name_in([&] { index_add(x, bad, updates); }));
+  EXPECT_EQ("[index_add]", name_in([&] { index_add(x, at, updates, 5); }));
+  EXPECT_EQ("[index_add]", name_in([&] { index_add(x, at, ones({2, 5}, f64)); }));
+  EXPECT_EQ("[index_copy]", name_in([&] { index_copy(x, bad, updates); }));
+  EXPECT_EQ("[index_add]", name_in([&] { index_add_(x, bad, updates); }));
+  EXPECT_EQ("[index_copy]", name_in([&] { index_copy_(x, bad, updates); }));
+}
+
 TEST(OneHot, IsOneAtTheIndex) {
   expect_samples("one_hot", [](const OracleCase& c) {
     Shape shape = c.in[0].shape;

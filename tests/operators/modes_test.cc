@@ -229,7 +229,11 @@ TEST_P(Modes, CheckedNumericsLetResultsPassThatAreInfiniteByDefinition) {
   EXPECT_EQ(-INFINITY, logcumsumexp(x, 0, true)[0].item<float>());
   EXPECT_EQ(-INFINITY, logsumexp(zeros({2, 0}), 1)[0].item<float>());
   EXPECT_EQ(-INFINITY, linalg::slogdet(zeros({2, 2})).logabsdet.item<float>());
-  // Results that ought to be finite are still checked.
+  // Results that ought to be finite are still checked, beside singular matrices too.
+  const NDArray overflows = array({{{1.f, 1.f}, {1.f, 1.f}}, {{1.f, 3e38f}, {1.f, -3e38f}}});
+  const NDArray logarithms = linalg::slogdet(overflows).logabsdet;
+  EXPECT_TRUE(test::contains(test::error_of<NumericError>([&] { logarithms.wait(); }), "[linalg_slogdet]"));
+  test::error_of<NumericError>([&] { e_.wait_all(); });
   const NDArray large = full({1, 1, 2, 2}, 3e38);
   const NDArray bad = scaled_dot_product_attention(large, large, large);
   EXPECT_TRUE(test::contains(test::error_of<NumericError>([&] { bad.wait(); }), "[attention]"));

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "ndarray/kernels/parallel.h"
 #include "operators/elementwise_binary.h"
@@ -181,6 +184,17 @@ TEST(SegmentOp, NaNPasses) {
     const Values y = values(f(x, at));
     EXPECT_TRUE(std::isnan(y[0]));
     EXPECT_EQ(y[1], 3);
+  }
+}
+
+TEST(SegmentOp, ErrorsNameTheOperatorOnce) {
+  const NDArray x = ones({3, 2}), at = array<int64_t>({0, 2, 1});
+  const std::vector<std::pair<std::string, NDArray (*)(const Arg&, const NDArray&)>> all{
+      {"sum", segment_sum}, {"mean", segment_mean}, {"max", segment_max}, {"min", segment_min}};
+  for (const auto& [name, f] : all) {
+    const std::string text = test::error_of<InvalidArgument>([&, g = f] { g(x, at).wait(); });
+    EXPECT_EQ(0U, text.find("[segment_" + name + "] expected offsets")) << text;
+    EXPECT_EQ(std::string::npos, text.find("segment_reduce")) << text;
   }
 }
 

@@ -171,6 +171,27 @@ TEST(Lbfgs, EveryStepSatisfiesTheStrongWolfeConditions) {
   EXPECT_GT(checked, 10);
 }
 
+// As in PyTorch, a search may try as many further points as evaluations are left, after its first.
+TEST(Lbfgs, ASearchEndsAtTheLargestNumberOfEvaluations) {
+  const HeldGradients held;
+  const auto away = [](const std::vector<double>& x, std::vector<double>& g) {
+    double loss = 0;
+    for (size_t i = 0; i < x.size(); ++i)
+      loss -= std::log1p(std::exp(x[i])), g[i] = -1 / (1 + std::exp(-x[i]));
+    return loss;
+  };
+  for (const int64_t most : {1, 2, 3, 5, 9}) {
+    Problem problem(away, {0.3, -1.2}, {2}), kinks(rosenbrock, {-1.2, 1}, {0.7, 2});
+    LBFGS a({problem.a, problem.b}, {.lr = 1e-6, .max_eval = most, .strong_wolfe = true});
+    a.step([&] { return problem(); });
+    EXPECT_LE(a.evaluations(), most + 1);
+    EXPECT_GE(a.evaluations(), most);
+    LBFGS b({kinks.a, kinks.b}, {.lr = 50, .max_eval = most, .strong_wolfe = true});
+    b.step([&] { return kinks(); });
+    EXPECT_LE(b.evaluations(), most + 1);
+  }
+}
+
 TEST(Lbfgs, ALossThatIsNotANumberIsSteppedBackFrom) {
   const HeldGradients held;
   const auto logarithm = [](const std::vector<double>& x, std::vector<double>& g) {

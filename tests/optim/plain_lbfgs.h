@@ -68,7 +68,7 @@ class PlainLbfgs {
       const double slope = dot(now.g, d_), loss = now.loss;
       if (slope > -kSmallChange) return;
       if (strong_wolfe) {
-        now = search(now, slope, [&](double t) { return evaluate(moved(t)); });
+        now = search(now, slope, max_eval - used, [&](double t) { return evaluate(moved(t)); });
         t_ = now.t;
         x = moved(t_);
       } else {
@@ -141,8 +141,8 @@ class PlainLbfgs {
     return std::min(std::max(t, from), to);
   }
 
-  Point search(const Point& begin, double slope, const std::function<Point(double)>& evaluate) const {
-    constexpr int kMost = 25;
+  Point search(const Point& begin, double slope, int64_t most,
+               const std::function<Point(double)>& evaluate) const {
     const auto at = [&](double t) {
       Point p = evaluate(t);
       p.t = t;
@@ -155,9 +155,9 @@ class PlainLbfgs {
     start.t = 0;
     start.slope = slope;
     Point a = start, b = at(t_);
-    int tries = 0;
+    int64_t tries = 0;
     for (;; ++tries) {
-      if (tries == kMost) return start.loss <= b.loss ? start : b;
+      if (tries == most) return start.loss <= b.loss ? start : b;
       if (too_high(b) || (tries > 1 && b.loss >= a.loss)) break;
       if (flat(b)) return b;
       if (b.slope >= 0) break;
@@ -166,7 +166,7 @@ class PlainLbfgs {
       b = at(t);
     }
     bool slow = false, a_is_low = a.loss <= b.loss;
-    for (; tries < kMost; ++tries) {
+    for (; tries < most; ++tries) {
       Point &low = a_is_low ? a : b, &high = a_is_low ? b : a;
       const double from = std::min(a.t, b.t), to = std::max(a.t, b.t), margin = 0.1 * (to - from);
       if ((to - from) * largest(d_) < kSmallChange) break;
