@@ -41,6 +41,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/deadline.h"
 #include "comm/type.h"
 #include "engine/device/context.h"
 
@@ -97,6 +98,8 @@ struct Request {
   /// it throws, the call fails. Null: the buffers may be used at once. Communicators whose device() is the
   /// CPU ignore it.
   std::function<void*()> work_ahead{};
+  /// A second time limit, which may be set while the call waits or runs. Null: there is none.
+  std::shared_ptr<const DeferredLimit> deferred_limit{};
 };
 
 class Communicator {

@@ -138,7 +138,9 @@ std::exception_ptr QueuedCommunicator::fail(std::exception_ptr error) {
 std::exception_ptr QueuedCommunicator::execute_call(const Request& request) {
   try {
     const int64_t timeout_ms = request.options.timeout_ms;
-    execute(request, Deadline::after_ms(timeout_ms > 0 ? timeout_ms : default_timeout_ms()));
+    const Deadline deadline = Deadline::after_ms(timeout_ms > 0 ? timeout_ms : default_timeout_ms());
+    const DeferredLimit* const deferred = request.deferred_limit.get();
+    execute(request, deferred == nullptr ? deadline : deadline.or_after(*deferred));
     return nullptr;
   } catch (...) {
     return fail(std::current_exception());

@@ -111,6 +111,7 @@ void MpiCommunicator::start(Request request) {
   auto done = std::exchange(request.done, nullptr);
   calls_->begin();
   std::string what = describe(request);
+  auto deferred_limit = request.deferred_limit;
   thread_.add({[&thread = thread_, group = group_, request = std::move(request)] {
                  try {
                    group->execute(request);
@@ -126,7 +127,7 @@ void MpiCommunicator::start(Request request) {
                [calls = calls_, done = std::move(done)](std::exception_ptr error) mutable {
                  calls->end(std::move(done), std::move(error));
                },
-               limit, std::move(what)});
+               limit, std::move(what), "", std::move(deferred_limit)});
 }
 
 }  // namespace mx::comm

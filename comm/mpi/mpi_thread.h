@@ -24,6 +24,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -40,7 +41,8 @@ class MpiThread {
     int64_t limit_ms = 0;                          ///< counted from the moment at which it begins
     std::string what;                              ///< names the job in the message of a missed deadline
     std::string cause{};                           ///< the end of that message; empty: a general one
-    Deadline deadline = Deadline::after_ms(0);     ///< set when the job begins
+    std::shared_ptr<const DeferredLimit> deferred_limit{};  ///< a second limit; may be null
+    Deadline deadline = Deadline::after_ms(0);              ///< set when the job begins
   };
 
   /// Returns the thread of the process. The first call starts it and initialises MPI, unless the program has

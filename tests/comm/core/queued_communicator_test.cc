@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -90,6 +91,21 @@ CallOptions what_options(const std::string& what) {
   CallOptions options;
   options.what = what;
   return options;
+}
+
+TEST(DeferredLimit, CountsFromTheBeginOfItsCallOrFromWhenItIsSet) {
+  using std::chrono::hours, std::chrono::milliseconds;
+  DeferredLimit limit;
+  const auto before = Deadline::Clock::now();
+  const Deadline running = Deadline::after_ms(kLongestTimeoutMs).or_after(limit);
+  EXPECT_GT(running.at(), before + hours(24));
+  EXPECT_LE(running.poll_ms(), 1000) << "a thread that sleeps must see in time that the limit has been set";
+  limit.set(5000);
+  EXPECT_GE(running.at(), before + milliseconds(5000));
+  EXPECT_LT(running.at(), before + hours(24));
+  EXPECT_EQ(limit.at(before + hours(1)), before + hours(1) + milliseconds(5000))
+      << "a call that begins later";
+  EXPECT_LT(Deadline::after_ms(0).or_after(limit).at(), running.at()) << "the earlier one counts";
 }
 
 TEST(Describe, ShowsANameInOneLine) {
