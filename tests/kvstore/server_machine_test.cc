@@ -469,6 +469,34 @@ TEST(ServerMachine, MissingWorkersAreListed) {
   EXPECT_EQ(missing(push, 1).header.number, 0u);
 }
 
+TEST(ServerMachine, OfAnAsynchronousStoreOnlyTheWorkersThatHoldTheOthersBackAreNamed) {
+  Bench bench(4, false, 2);
+  bench.declare(1, 1);
+  const auto missing = [&](uint32_t worker, uint64_t sequence) {
+    bench.send(worker, {{.kind = Kind::missing,
+                         .worker = worker,
+                         .key = 77,
+                         .incarnation = 100 + worker,
+                         .sequence = sequence,
+                         .number = 1},
+                        {}});
+    return bench.answer(worker, 77).body.text();
+  };
+  EXPECT_EQ(missing(3, bench.ask(3, Kind::pull, 1)), "these did not come: worker 0") << "only it initialises";
+  bench.ask(0, Kind::init, 1, bytes_of({0}));
+  // Worker 0 has pushed two values and waits with the third. Worker 1 has pushed one, worker 2 none, and
+  // worker 3 has left.
+  uint64_t last = 0;
+  for (int i = 0; i < 3; ++i) last = bench.ask(0, Kind::push, 1, bytes_of({1}));
+  bench.ask(1, Kind::push, 1, bytes_of({1}));
+  Outbox out;
+  bench.machine.departed(3, out);
+  bench.collect(out);
+  EXPECT_EQ(missing(0, last), "these did not come: worker 2");
+  bench.ask(2, Kind::push, 1, bytes_of({1}));
+  EXPECT_EQ(missing(0, last), "") << "it is complete, and nobody has to come";
+}
+
 TEST(ServerMachine, ALostWorkerFailsAllRequests) {
   Bench bench(2, true);
   bench.declare(1, 1, false);
