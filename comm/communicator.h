@@ -129,6 +129,11 @@ class Communicator {
   /// Returns the error that made the communicator unusable, or null.
   virtual std::exception_ptr failure() const = 0;
 
+  /// For the end of a process whose program still holds the group: tells the other ranks that this one makes
+  /// no more calls, as the destructor would. The running call and later ones fail with `reason`. Does nothing
+  /// if the end of the process tells the others soon enough.
+  virtual void leave_at_exit([[maybe_unused]] std::exception_ptr reason) noexcept {}
+
   /// Allocates memory, aligned to 64 bytes, that this communicator combines with the fewest copies: "shm"
   /// returns memory that all ranks of the host map. A collective call: all ranks allocate the same sizes in
   /// the same order. The memory may outlive the communicator. The default is plain memory. Throws

@@ -399,15 +399,23 @@ void Job::leave(bool success) noexcept try {
   std::unique_lock making(making_, std::try_to_lock);
   if (!one_by_one || !making || left_) return;
   left_ = true;
-  if (!success && world_)
-    world_->abort(
-        std::make_exception_ptr(InvalidState("[world] expected a running process, got one that ends")));
+  const auto ends =
+      std::make_exception_ptr(InvalidState("[world] expected a running process, got one that ends"));
+  if (!success && world_) world_->abort(ends);
+  if (knows_failure()) noticed_failure_ = true;  // before the groups get an error that is no failure
   world_.reset();
   std::shared_ptr<RendezvousClient> client;
+  std::vector<std::weak_ptr<Communicator>> groups;
   {
     std::lock_guard lock(mutex_);
     client = std::exchange(client_, nullptr);
+    groups.swap(groups_);
   }
+  // The program may end in its middle and hold its groups. The others must not wait for this process, which
+  // may now wait for them.
+  if (success)
+    for (const auto& held : groups)
+      if (const auto group = held.lock()) group->leave_at_exit(ends);
   // The others may work as long as they like, and the rendezvous drops those that are lost or stopped. After
   // a failure one may be stuck for good.
   const Deadline limit = Deadline::after_ms(place_.timeout_ms);

@@ -56,9 +56,9 @@ class Job {
   /// Names the process because of which a lost one has failed: "; it failed because of rank 1 on host n0".
   /// Returns "" if the process was lost by itself, as far as the rendezvous knows.
   std::string cause_of(const LostProcess& lost);
-  /// Ends the groups that nobody else holds. Then says farewell if `success`. A process that runs the
-  /// rendezvous waits until all others have left or are lost; after a failure, at most the job's time limit.
-  /// A loss meanwhile is one for knows_failure(). Later calls throw.
+  /// Ends the groups that nobody else holds. If `success`, leaves the others and says farewell. A process
+  /// that runs the rendezvous waits until all others have left or are lost; after a failure, at most the
+  /// job's time limit. A loss meanwhile is one for knows_failure(). Later calls throw.
   void leave(bool success) noexcept;
   /// For the end of a process that has failed: the group gets an error, but the connection to the rendezvous
   /// stays open until the kernel closes it. Otherwise the process would be lost while it still runs its

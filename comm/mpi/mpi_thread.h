@@ -71,6 +71,8 @@ class MpiThread {
   void check_failure() const {
     if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(failure());
   }
+  /// Returns whether finalise() has been called: no more jobs are taken.
+  bool is_closing() const { return closing_.load(std::memory_order_relaxed); }
   /// Returns whether the running job has missed its deadline. Only for that job, on this thread.
   bool job_is_late() const { return current_.deadline.passed(); }
   /// Sets a function that the thread calls with the text of the reason, once after abort(). Before that, the
@@ -95,9 +97,9 @@ class MpiThread {
   std::exception_ptr failure_;
   Deadline ends_until_ = Deadline::after_ms(0);  // after a failure: how long the running job has to end
   std::function<void(const std::string&)> on_failure_;
-  bool closing_ = false;  // the process is ending: no more jobs
-  bool closed_ = false;   // the thread has ended
-  bool own_ = false;      // this thread initialised MPI
+  std::atomic<bool> closing_{false};  // the process is ending: no more jobs
+  bool closed_ = false;               // the thread has ended
+  bool own_ = false;                  // this thread initialised MPI
 };
 
 /// Returns whether MPI has been finalised, by the program itself perhaps. Any call of MPI would then end the
