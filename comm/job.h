@@ -29,6 +29,7 @@
 #include "comm/rendezvous.h"
 #include "comm/rendezvous/client.h"
 #include "comm/rendezvous/departures.h"
+#include "comm/rendezvous/group_failures.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
 #include "comm/transports.h"
@@ -74,6 +75,10 @@ class Job {
   std::shared_ptr<Communicator> make_group(const std::string& transport, const std::string& key);
   /// `may_use_tcp`: uses TCP if the host gives the ranks no shared memory.
   std::shared_ptr<Communicator> connect_group_of(GroupRequest& request, GroupMaker make, bool may_use_tcp);
+  void check_failures(GroupFailures& failures);
+  void wait_for_first(GroupFailures& failures, const GroupRequest& request);
+  void check_told(GroupFailures& failures);
+  void add_group(const std::shared_ptr<Communicator>& group);
   /// Gives a group with messages the cost model of its type, which the first such group measures.
   void set_cost_model(Communicator& group);
   void on_consequence(std::string_view key, std::string_view value);
