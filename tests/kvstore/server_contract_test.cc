@@ -185,6 +185,10 @@ TEST(ServerStoreContract, AfterARefusedOptimizerNothingGoesOn) {
         EXPECT_TRUE(contains(message, expected)) << message;
       }
       NDArray token = zeros({1}), out = zeros({2});
+      kv.pull("w", out);
+      const std::string text = error_of<Error>([&] { out.wait(); });
+      EXPECT_TRUE(contains(text, expected) && contains(text, "server_contract_test.cc:")) << text;
+      EXPECT_FALSE(contains(text, "dist_server.cc:")) << "a line that is not in the program: " << text;
       kv.push_barrier(token);
       EXPECT_TRUE(contains(error_of<Error>([&] { token.wait(); }), expected));
       kv.set_optimizer("sgd", {{"lr", 1.0}});
