@@ -241,7 +241,10 @@ bool Machine::may_wait_for(const Key& key, uint32_t worker, uint32_t other) cons
 bool Machine::step_failed(Key& key, uint32_t worker, Outbox& out) {
   Line& line = key.lines[worker];
   const Request& request = line.requests.front();
-  if (!config_->sync && key.body().stored && key.has_value) {
+  const bool goes_on = !config_->sync && key.body().stored;
+  // The message may come before the value of worker 0. If worker 0 itself has none, there will be no key.
+  if (goes_on && !key.has_value && worker != 0) return fail_without_absent(key, out);
+  if (goes_on && key.has_value) {
     key.pushes[worker] = kPushesNoMore;  // its store sends nothing more for the key but an erase
     answer(line, Bytes(), out);
     return true;

@@ -333,6 +333,22 @@ TEST(ServerMachine, AWorkerWhoseValueHasFailedHoldsNobodyBack) {
   EXPECT_TRUE(bench.answered(0, 1));
 }
 
+TEST(ServerMachine, AFailedPushThatComesBeforeTheFirstValueDoesNotFailTheKeyOfAsynchronousWorkers) {
+  Bench bench(2, false);
+  bench.declare(1, 1);
+  bench.ask(1, Kind::failed, 1, Bytes::of("lost batch"));
+  bench.ask(0, Kind::init, 1, bytes_of({0}));
+  for (uint32_t w = 0; w < 2; ++w) EXPECT_EQ(bench.answer(w, 1).header.kind, Kind::answer);
+  bench.ask(0, Kind::push, 1, bytes_of({1}));
+  EXPECT_EQ(bench.answer(0, 1).header.kind, Kind::answer);
+  // Without the first value there is no key.
+  Bench other(2, false);
+  other.declare(1, 1);
+  other.ask(1, Kind::failed, 1, Bytes::of("lost batch"));
+  other.ask(0, Kind::failed, 1, Bytes::of("lost weights"));
+  for (uint32_t w = 0; w < 2; ++w) EXPECT_EQ(other.answer(w, 1).header.kind, Kind::refusal);
+}
+
 TEST(ServerMachine, AFailedValueFailsTheKeyUntilAllHaveErasedIt) {
   Bench bench(2, true);
   bench.declare(1, 1);
