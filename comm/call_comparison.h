@@ -46,6 +46,8 @@ class CallComparison {
   void fail(const Request& request, const std::exception_ptr& error) noexcept;
   /// Makes the running and every later compare() throw `reason`, on this rank only.
   void abort(std::exception_ptr reason) { messages_->abort(std::move(reason)); }
+  /// Tells the other ranks that this one makes no more calls. No other function may follow.
+  void leave() noexcept { messages_->leave(); }
 
  private:
   const std::shared_ptr<Transport> messages_;

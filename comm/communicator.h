@@ -41,6 +41,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/deadline.h"
 #include "comm/type.h"
 #include "engine/device/context.h"
 
@@ -97,6 +98,8 @@ struct Request {
   /// it throws, the call fails. Null: the buffers may be used at once. Communicators whose device() is the
   /// CPU ignore it.
   std::function<void*()> work_ahead{};
+  /// A second time limit, which may be set while the call waits or runs. Null: there is none.
+  std::shared_ptr<const DeferredLimit> deferred_limit{};
 };
 
 class Communicator {
@@ -125,6 +128,11 @@ class Communicator {
   virtual void abort(std::exception_ptr reason) = 0;
   /// Returns the error that made the communicator unusable, or null.
   virtual std::exception_ptr failure() const = 0;
+
+  /// For the end of a process whose program still holds the group: tells the other ranks that this one makes
+  /// no more calls, as the destructor would. The running call and later ones fail with `reason`. Does nothing
+  /// if the end of the process tells the others soon enough.
+  virtual void leave_at_exit([[maybe_unused]] std::exception_ptr reason) noexcept {}
 
   /// Allocates memory, aligned to 64 bytes, that this communicator combines with the fewest copies: "shm"
   /// returns memory that all ranks of the host map. A collective call: all ranks allocate the same sizes in

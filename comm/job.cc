@@ -14,7 +14,6 @@
 #include "comm/module.h"
 #include "comm/net/interface.h"
 #include "comm/net/tls.h"
-#include "comm/rendezvous/group_failures.h"
 #include "comm/start.h"
 #include "comm/transport_communicator.h"
 #include "engine/base/check.h"
@@ -268,51 +267,101 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
            ": groups have workers only");
   std::string name = transport;
   const char* const chosen = std::getenv("MX_TRANSPORT");
-  if (name == "auto" && chosen != nullptr && *chosen != '\0') name = chosen;
+  std::string named_in = "from new_group()";
+  if (name == "auto" && chosen != nullptr && *chosen != '\0') {
+    name = chosen;
+    named_in = "from MX_TRANSPORT";
+  }
   const bool choose = name == "auto";
-  if (choose) name = several_hosts(place_) ? "shm+tcp" : "shm";
+  if (choose) {
+    name = several_hosts(place_) ? "shm+tcp" : "shm";
+    named_in = "the default";
+  }
   if (tls_of_process() != nullptr && place_.rank == 0 && (name == "mpi" || name == "nccl") &&
       !warned_of_clear_text_.exchange(true))
     log(LogLevel::warning,
         mx::detail::concat("[world] TLS encrypts the rendezvous and the connections to servers, but not the "
                            "traffic of transport ",
                            name, "; the transports tcp and shm+tcp are encrypted"));
-  std::shared_ptr<Communicator> group;
   // A group over NCCL takes memory of GPUs, also if it has one rank.
   if (place_.size == 1 && name != "nccl") {
     find_transport(name);  // throws for an unknown one
-    group = make_group_of_one(host_, place_.timeout_ms);
-  } else {
-    GroupRequest request;
-    request.place = place_;
-    request.rendezvous = rendezvous();
-    std::lock_guard making(making_);
-    request.key = key;
-    request.host = host_;
-    request.timeout_ms = place_.timeout_ms;
-    request.explain_loss = [this](int rank) { return explain_loss(rank); };
-    request.noticed_loss = [this](int rank) { report_cause(rank); };
-    request.noticed_timeout = [this](int rank) { report_cause(rank, true); };
-    const auto departures = std::make_shared<Departures>(request.rendezvous, place_.epoch, key, place_.rank);
-    const auto failures = std::make_shared<GroupFailures>(request.rendezvous, place_.epoch, key, place_.rank);
-    request.check = [this, key, held = std::weak_ptr(departures), told = std::weak_ptr(failures)] {
-      check();
-      if (const auto looked_at = held.lock()) check_departures(*looked_at, key);
-      if (const auto looked_at = told.lock()) looked_at->check();
-    };
-    try {
-      const GroupMaker make = find_transport(name);
-      failures->compare(host_, name);
-      group = connect_group_of(request, make, choose && name == "shm");
-    } catch (const PeerLost&) {
-      throw;  // the others find that out themselves
-    } catch (const Timeout&) {
-      throw;
-    } catch (...) {
-      failures->tell(host_, current_exception_text());
-      throw;
-    }
+    auto group = make_group_of_one(host_, place_.timeout_ms);
+    add_group(group);
+    return group;
   }
+  GroupRequest request;
+  request.place = place_;
+  request.rendezvous = rendezvous();
+  std::lock_guard making(making_);
+  request.key = key;
+  request.host = host_;
+  request.timeout_ms = place_.timeout_ms;
+  request.explain_loss = [this](int rank) { return explain_loss(rank); };
+  request.noticed_loss = [this](int rank) { report_cause(rank); };
+  request.noticed_timeout = [this](int rank) { report_cause(rank, true); };
+  const auto departures = std::make_shared<Departures>(request.rendezvous, place_.epoch, key, place_.rank);
+  const auto failures = std::make_shared<GroupFailures>(request.rendezvous, place_.epoch, key, place_.rank);
+  request.check = [this, key, held = std::weak_ptr(departures), told = std::weak_ptr(failures)] {
+    // First what a rank has told: its process may be lost since, for that reason.
+    if (const auto looked_at = told.lock()) check_failures(*looked_at);
+    if (const auto looked_at = held.lock()) check_departures(*looked_at, key);
+    check();
+  };
+  try {
+    const GroupMaker make = find_transport(name);
+    failures->compare(host_, name, named_in);
+    wait_for_first(*failures, request);
+    const auto group = connect_group_of(request, make, choose && name == "shm");
+    add_group(group);
+    // Only now, because the calls of the measurement must fail when a process is lost.
+    set_cost_model(*group);
+    return group;
+  } catch (const PeerLost&) {
+    check_told(*failures);
+    throw;  // the others find that out themselves
+  } catch (const Timeout&) {
+    throw;
+  } catch (...) {
+    failures->tell(host_, current_exception_text());
+    throw;
+  }
+}
+
+/// Throws if another rank does not join, or uses another transport. Such a rank may end later than this one,
+/// so this one says first that it fails because of it.
+void Job::check_failures(GroupFailures& failures) {
+  if (const std::optional<int> rank = failures.failed_rank()) report_cause(*rank);
+  failures.check();
+}
+
+/// Waits until rank 0 has said which transport it uses. Throws if this rank uses another one: if it
+/// connected, the others could take it for a member before they learn of that.
+void Job::wait_for_first(GroupFailures& failures, const GroupRequest& request) {
+  constexpr int64_t kLookMs = 50;
+  const Deadline deadline = Deadline::after_ms(place_.timeout_ms);
+  while (!failures.wait_for_first(kLookMs)) {
+    request.check();
+    if (!deadline.passed()) continue;
+    report_cause(0, true);
+    throw Timeout(mx::detail::concat("[world] expected rank 0 to join group '", request.key, "' within ",
+                                     place_.timeout_ms, " ms, got no word from it"));
+  }
+  check_failures(failures);
+}
+
+/// After a lost connection: throws the reason for which a rank does not join, if one has told it. The word
+/// may come later than the end of the connection.
+void Job::check_told(GroupFailures& failures) {
+  const Deadline deadline = Deadline(Deadline::Clock::now() + kExplainWait);
+  for (;;) {
+    check_failures(failures);
+    if (deadline.passed()) return;
+    ::poll(nullptr, 0, 5);
+  }
+}
+
+void Job::add_group(const std::shared_ptr<Communicator>& group) {
   std::vector<std::string> hosts;
   for (int rank = 0; rank < group->size(); ++rank) hosts.push_back(group->host(rank));
   std::exception_ptr failure;
@@ -324,9 +373,6 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
     failure = failure_;
   }
   if (failure) group->abort(failure);
-  // Only now, because the calls of the measurement must fail when a process is lost.
-  set_cost_model(*group);
-  return group;
 }
 
 void Job::set_cost_model(Communicator& group) {
@@ -399,15 +445,23 @@ void Job::leave(bool success) noexcept try {
   std::unique_lock making(making_, std::try_to_lock);
   if (!one_by_one || !making || left_) return;
   left_ = true;
-  if (!success && world_)
-    world_->abort(
-        std::make_exception_ptr(InvalidState("[world] expected a running process, got one that ends")));
+  const auto ends =
+      std::make_exception_ptr(InvalidState("[world] expected a running process, got one that ends"));
+  if (!success && world_) world_->abort(ends);
+  if (knows_failure()) noticed_failure_ = true;  // before the groups get an error that is no failure
   world_.reset();
   std::shared_ptr<RendezvousClient> client;
+  std::vector<std::weak_ptr<Communicator>> groups;
   {
     std::lock_guard lock(mutex_);
     client = std::exchange(client_, nullptr);
+    groups.swap(groups_);
   }
+  // The program may end in its middle and hold its groups. The others must not wait for this process, which
+  // may now wait for them.
+  if (success)
+    for (const auto& held : groups)
+      if (const auto group = held.lock()) group->leave_at_exit(ends);
   // The others may work as long as they like, and the rendezvous drops those that are lost or stopped. After
   // a failure one may be stuck for good.
   const Deadline limit = Deadline::after_ms(place_.timeout_ms);

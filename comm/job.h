@@ -29,6 +29,7 @@
 #include "comm/rendezvous.h"
 #include "comm/rendezvous/client.h"
 #include "comm/rendezvous/departures.h"
+#include "comm/rendezvous/group_failures.h"
 #include "comm/rendezvous/lost.h"
 #include "comm/rendezvous/server.h"
 #include "comm/transports.h"
@@ -56,9 +57,9 @@ class Job {
   /// Names the process because of which a lost one has failed: "; it failed because of rank 1 on host n0".
   /// Returns "" if the process was lost by itself, as far as the rendezvous knows.
   std::string cause_of(const LostProcess& lost);
-  /// Ends the groups that nobody else holds. Then says farewell if `success`. A process that runs the
-  /// rendezvous waits until all others have left or are lost; after a failure, at most the job's time limit.
-  /// A loss meanwhile is one for knows_failure(). Later calls throw.
+  /// Ends the groups that nobody else holds. If `success`, leaves the others and says farewell. A process
+  /// that runs the rendezvous waits until all others have left or are lost; after a failure, at most the
+  /// job's time limit. A loss meanwhile is one for knows_failure(). Later calls throw.
   void leave(bool success) noexcept;
   /// For the end of a process that has failed: the group gets an error, but the connection to the rendezvous
   /// stays open until the kernel closes it. Otherwise the process would be lost while it still runs its
@@ -74,6 +75,10 @@ class Job {
   std::shared_ptr<Communicator> make_group(const std::string& transport, const std::string& key);
   /// `may_use_tcp`: uses TCP if the host gives the ranks no shared memory.
   std::shared_ptr<Communicator> connect_group_of(GroupRequest& request, GroupMaker make, bool may_use_tcp);
+  void check_failures(GroupFailures& failures);
+  void wait_for_first(GroupFailures& failures, const GroupRequest& request);
+  void check_told(GroupFailures& failures);
+  void add_group(const std::shared_ptr<Communicator>& group);
   /// Gives a group with messages the cost model of its type, which the first such group measures.
   void set_cost_model(Communicator& group);
   void on_consequence(std::string_view key, std::string_view value);

@@ -49,7 +49,7 @@ class Module {
   virtual void finish([[maybe_unused]] bool after_failure) noexcept {}
 };
 
-inline constexpr int kModuleInterface = 5;
+inline constexpr int kModuleInterface = 6;
 /// The function that each module exports; returns an object that lives as long as the process.
 inline constexpr const char* kModuleFunction = "mx_comm_module";
 

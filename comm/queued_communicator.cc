@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -13,6 +14,13 @@
 
 namespace mx::comm {
 
+namespace {
+
+// How long the end of the process waits for the end of a call that has been interrupted.
+constexpr std::chrono::seconds kLeavesWithin{1};
+
+}  // namespace
+
 struct QueuedCommunicator::Queue {
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -21,6 +29,7 @@ struct QueuedCommunicator::Queue {
   size_t first = 0;
   bool busy = false;     // a thread is executing calls
   bool stopped = false;  // no more calls are taken
+  bool leaving = false;  // leave_at_exit() waits for the end of the running call
   std::exception_ptr failure;
   std::thread thread;
 
@@ -89,8 +98,9 @@ void QueuedCommunicator::run(Request request) {
   {
     std::lock_guard lock(queue_->mutex);
     queue_->busy = false;
-    // Calls that were started meanwhile belong to the thread; finish_calls() waits for the end of this one.
-    if (!queue_->empty() || queue_->stopped) queue_->changed.notify_all();
+    // Calls that were started meanwhile belong to the thread. finish_calls() and leave_at_exit() wait for the
+    // end of this one.
+    if (!queue_->empty() || queue_->stopped || queue_->leaving) queue_->changed.notify_all();
   }
   if (error) std::rethrow_exception(error);
 }
@@ -104,6 +114,26 @@ void QueuedCommunicator::abort(std::exception_ptr reason) {
     queue_->failure = reason;
   }
   interrupt(std::move(reason));
+}
+
+void QueuedCommunicator::leave_at_exit(std::exception_ptr reason) noexcept try {
+  if (!process_.is_here()) return;
+  {
+    std::unique_lock lock(queue_->mutex);
+    if (std::exchange(queue_->leaving, true)) return;
+    if (!queue_->failure) {
+      queue_->failure = reason;
+      const bool busy = queue_->busy;
+      lock.unlock();
+      if (busy) interrupt(std::move(reason));
+      lock.lock();
+    }
+    // A callback may have ended the process: then its own call does not end.
+    if (!queue_->changed.wait_for(lock, kLeavesWithin, [this] { return !queue_->busy; })) return;
+  }
+  disconnect();
+} catch (...) {
+  // The others learn of the end of the process.
 }
 
 // The ranks that share memory count their allocations there, so a child would take the place of its parent.
@@ -138,7 +168,9 @@ std::exception_ptr QueuedCommunicator::fail(std::exception_ptr error) {
 std::exception_ptr QueuedCommunicator::execute_call(const Request& request) {
   try {
     const int64_t timeout_ms = request.options.timeout_ms;
-    execute(request, Deadline::after_ms(timeout_ms > 0 ? timeout_ms : default_timeout_ms()));
+    const Deadline deadline = Deadline::after_ms(timeout_ms > 0 ? timeout_ms : default_timeout_ms());
+    const DeferredLimit* const deferred = request.deferred_limit.get();
+    execute(request, deferred == nullptr ? deadline : deadline.or_after(*deferred));
     return nullptr;
   } catch (...) {
     return fail(std::current_exception());

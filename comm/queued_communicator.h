@@ -52,6 +52,7 @@ class QueuedCommunicator : public Communicator {
   void run(Request request) final;
   void abort(std::exception_ptr reason) final;
   std::exception_ptr failure() const final;
+  void leave_at_exit(std::exception_ptr reason) noexcept final;
   std::shared_ptr<void> allocate(size_t bytes) final;
 
  protected:
@@ -63,6 +64,9 @@ class QueuedCommunicator : public Communicator {
   /// Called once, by abort(). Makes the running execute(), and a later one, throw `reason` soon. Any
   /// thread, while execute() may run. Must not block for long.
   virtual void interrupt(std::exception_ptr reason) = 0;
+  /// Tells the other ranks that this one makes no more calls. Called once, by leave_at_exit(): execute() does
+  /// not run and will not be called again.
+  virtual void disconnect() noexcept {}
   /// Does one allocate(), in the process that made the communicator. The default is plain memory. After it
   /// has thrown something else than OutOfMemory, the communicator is unusable.
   virtual std::shared_ptr<void> allocate_here(size_t bytes) { return Communicator::allocate(bytes); }

@@ -61,6 +61,9 @@ class Transport {
   virtual void flush(Deadline deadline) noexcept = 0;
   /// Makes the running and every later call throw `reason`. Safe from any thread; the first reason counts.
   virtual void abort(std::exception_ptr reason) = 0;
+  /// Tells the other ranks that this one sends nothing more. Used at the end of a process that does not
+  /// destroy the transport; no other function may follow. By default nothing: the process's end tells them.
+  virtual void leave() noexcept {}
 };
 
 }  // namespace mx::comm

@@ -44,6 +44,7 @@ class TransportCommunicator final : public QueuedCommunicator {
  protected:
   void execute(const Request& request, Deadline deadline) override;
   void interrupt(std::exception_ptr reason) override;
+  void disconnect() noexcept override { transport_->leave(); }
 
  private:
   const std::unique_ptr<Transport> transport_;

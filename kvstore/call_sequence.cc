@@ -67,9 +67,7 @@ CallSequence::CallSequence(std::shared_ptr<comm::Communicator> group, int64_t by
                            CallOrder order)
     : group_(std::move(group)),
       credit_(bytes_in_flight > 0 ? static_cast<size_t>(bytes_in_flight) : 0),
-      order_(order) {
-  if (order_ == CallOrder::priority) timer_ = std::make_unique<LimitTimer>([this] { choice_is_late(); });
-}
+      order_(order) {}
 
 CallSequence::Ticket CallSequence::take(std::string what, std::optional<int> priority) {
   const std::lock_guard lock(mutex_);
@@ -148,6 +146,12 @@ bool CallSequence::first_is_ready() const { return !ready_.empty() && ready_.beg
 int64_t CallSequence::first_limit_ms() const {
   const std::vector<comm::Request>& requests = ready_.begin()->second.next.requests;
   return requests.empty() ? 0 : requests.front().options.timeout_ms;
+}
+
+/// Returns the time limit of the first ready call.
+int64_t CallSequence::limit_or_default_ms() const {
+  const int64_t limit_ms = first_limit_ms();
+  return limit_ms > 0 ? limit_ms : group_->default_timeout_ms();
 }
 
 /// Returns what this rank sends to the others if they have to agree on the next call, and the time limit.
@@ -230,11 +234,12 @@ void CallSequence::start_choice(std::unique_lock<std::mutex>& lock, const CallCh
                         .type = comm::Type::u8,
                         .options = {.timeout_ms = timeout_ms, .what = "the choice of the next call"},
                         .done = {}};
+  choice_limit_ = first_is_ready() ? nullptr : std::make_shared<comm::DeferredLimit>();
+  request.deferred_limit = choice_limit_;
   request.done = [self = shared_from_this(), records, first = next_](const std::exception_ptr& error) {
     self->chose(error ? std::nullopt : std::optional(first + CallChoice::choose(*records)), error);
   };
   choosing_ = true;
-  choice_waits_ = !first_is_ready();
   lock.unlock();
   try {
     group_->start(std::move(request));
@@ -259,36 +264,34 @@ std::string CallSequence::what_waits() {
 
 /// Gives an agreement that began without a limit the one of the first call, which is ready now.
 void CallSequence::limit_choice() {
-  if (!choosing_ || !choice_waits_ || choice_limit_ || !first_is_ready()) return;
-  const int64_t limit_ms = first_limit_ms();
-  choice_limit_ = comm::Deadline::after_ms(limit_ms > 0 ? limit_ms : group_->default_timeout_ms());
-  timer_->set(*choice_limit_);
+  if (choice_limit_ == nullptr || choice_limit_->is_set() || !first_is_ready()) return;
+  choice_limit_->set(limit_or_default_ms());
 }
 
-/// Ends the agreement if its limit has passed.
-void CallSequence::choice_is_late() {
-  std::exception_ptr error;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!choosing_ || !choice_limit_ || !choice_limit_->passed() || !first_is_ready()) return;
-    const std::vector<comm::Request>& requests = ready_.begin()->second.next.requests;
-    const int64_t limit_ms = first_limit_ms();
-    error = std::make_exception_ptr(Timeout(
-        concat("[KVStore] expected all ranks to agree on the next call within ",
-               limit_ms > 0 ? limit_ms : group_->default_timeout_ms(), " ms",
-               requests.empty() ? "" : concat(" after '", requests.front().options.what, "' was ready"),
-               " on rank ", group_->rank(), ", got no word from ", name_others())));
+/// Adds to the error of an agreement that has missed the limit of the first call what the limit was.
+std::exception_ptr CallSequence::name_limit(const std::exception_ptr& error) const {
+  if (choice_limit_ == nullptr || !choice_limit_->is_set()) return error;
+  const std::vector<comm::Request>& requests = ready_.begin()->second.next.requests;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Timeout&) {
+    return rewrite_current_exception([&](const std::string& text) {
+      return concat("[KVStore] expected all ranks to agree on the next call within ", limit_or_default_ms(),
+                    " ms after ",
+                    requests.empty() ? "a call" : concat("'", requests.front().options.what, "'"),
+                    " was ready on rank ", group_->rank(), ": ", text);
+    });
+  } catch (...) {
+    return error;
   }
-  group_->abort(error);
 }
 
 void CallSequence::chose(std::optional<uint64_t> number, const std::exception_ptr& error) {
   std::unique_lock lock(mutex_);
-  choosing_ = choice_waits_ = false;
-  if (choice_limit_) timer_->clear();
-  choice_limit_.reset();
+  choosing_ = false;
   chosen_ = number;
-  if (error && !failure_) failure_ = error;
+  if (error && !failure_) failure_ = name_limit(error);
+  choice_limit_.reset();
   start_ready(lock);
 }
 

@@ -60,7 +60,6 @@
 #include "comm/deadline.h"
 #include "engine/skip_cause.h"
 #include "kvstore/call_choice.h"
-#include "kvstore/limit_timer.h"
 
 namespace mx::detail {
 
@@ -137,13 +136,14 @@ class CallSequence : public std::enable_shared_from_this<CallSequence> {
   std::optional<uint64_t> next_to_start() const;
   bool first_is_ready() const;
   int64_t first_limit_ms() const;
+  int64_t limit_or_default_ms() const;
   std::optional<CallChoice> waiting_calls(int64_t& timeout_ms) const;
   void start_ready(std::unique_lock<std::mutex>& lock);
   Call take_part(uint64_t number);
   void start_choice(std::unique_lock<std::mutex>& lock, const CallChoice& own, int64_t timeout_ms);
   std::string name_others() const;
   void limit_choice();
-  void choice_is_late();
+  std::exception_ptr name_limit(const std::exception_ptr& error) const;
   void chose(std::optional<uint64_t> number, const std::exception_ptr& error);
   void start_one(Call call);
   void ended(size_t bytes, bool alone, const std::exception_ptr& error);
@@ -157,15 +157,14 @@ class CallSequence : public std::enable_shared_from_this<CallSequence> {
   std::set<uint64_t> overtook_;        // tickets behind next_ that have been started
   std::set<uint64_t> fences_;          // in the order of priorities: tickets that have not been started
   bool choosing_ = false;              // the ranks are agreeing on the next call
-  bool choice_waits_ = false;          // the agreement began before this rank's first call was ready
-  /// From when on such an agreement is late; none before the first call is ready.
-  std::optional<comm::Deadline> choice_limit_;
+  /// The limit of an agreement that began before this rank's first call was ready; it is set when the call
+  /// is. Null if no such agreement is under way.
+  std::shared_ptr<comm::DeferredLimit> choice_limit_;
   std::optional<uint64_t> chosen_;  // the ticket on which they have agreed; it may not be ready yet
   size_t in_flight_ = 0, bytes_in_flight_ = 0;
   bool alone_ = false;     // a call that excludes others is in flight
   bool starting_ = false;  // a thread is in start_ready()
   std::exception_ptr failure_;
-  std::unique_ptr<LimitTimer> timer_;  // of choice_limit_; only in the order of priorities
 };
 
 }  // namespace mx::detail

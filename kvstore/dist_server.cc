@@ -436,6 +436,8 @@ void DistServerStore::push_control(const Control& control, const NDArray* token,
   if (token != nullptr) updates.push_back(token->var());
   check_not_recording(control.name);
   const std::vector<Var> writes{core_->order.get()};
+  if (control.kind == kv::Kind::set_optimizer || control.kind == kv::Kind::set_option)
+    set_at_ = *control.where;
   current_engine().push_async(
       [core = core_, control, result, owed = OwedBarrier(token != nullptr ? core_ : nullptr)](
           RunContext, Completion completion) mutable {
@@ -482,7 +484,7 @@ void DistServerStore::push_control(const Control& control, const NDArray* token,
        .priority = control.priority,
        .name = control.name,
        .lane = StreamKind::comm},
-      control.where);
+      control.where.value_or(set_at_));
 }
 
 /// Pushes a control, waits for it, and throws its error.

@@ -28,6 +28,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <source_location>
 #include <string>
@@ -107,7 +108,9 @@ class DistServerStore final : public KVStore {
     int64_t timeout_ms = 0;
     int priority = 0;
     kv::BarrierOf barrier_of = kv::BarrierOf::barrier;
-    std::source_location where = std::source_location::current();
+    /// The line of the program. None: that of the last call that set the optimiser or an option, because such
+    /// a control fails only if that was refused.
+    std::optional<std::source_location> where{};
   };
   void push_control(const Control& control, const NDArray* token, const Result& result);
   void run_control(const Control& control);
@@ -132,6 +135,7 @@ class DistServerStore final : public KVStore {
   uint32_t next_number_ = 1;            // of a piece
   std::string optimizer_;               // its name; empty: none
   AttrMap optimizer_options_;
+  std::source_location set_at_ = std::source_location::current();  // the last line that has set one of them
 };
 
 /// Makes a store of the job of this process. In a process with the role of a server, runs the server and ends

@@ -110,7 +110,9 @@ void MpiCommunicator::start(Request request) {
   const int64_t limit = request.options.timeout_ms > 0 ? request.options.timeout_ms : timeout_ms_;
   auto done = std::exchange(request.done, nullptr);
   calls_->begin();
+  group_->call_begins();
   std::string what = describe(request);
+  auto deferred_limit = request.deferred_limit;
   thread_.add({[&thread = thread_, group = group_, request = std::move(request)] {
                  try {
                    group->execute(request);
@@ -123,10 +125,11 @@ void MpiCommunicator::start(Request request) {
                    throw;
                  }
                },
-               [calls = calls_, done = std::move(done)](std::exception_ptr error) mutable {
+               [calls = calls_, group = group_, done = std::move(done)](std::exception_ptr error) mutable {
+                 group->call_ended();
                  calls->end(std::move(done), std::move(error));
                },
-               limit, std::move(what)});
+               limit, std::move(what), "", std::move(deferred_limit)});
 }
 
 }  // namespace mx::comm

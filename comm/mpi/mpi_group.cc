@@ -84,6 +84,7 @@ std::shared_ptr<MpiGroup> MpiGroup::make() {
 
 /// Tells the other ranks that this one makes no more calls.
 void MpiGroup::tell_end() {
+  if (std::exchange(told_end_, true)) return;
   for (int r = 0; r < size_; ++r)
     if (r != rank_)
       MpiNotices::get().send(r, {number_, met_, met_pairs_[static_cast<size_t>(r)], MpiNotice::left, ""});
@@ -93,6 +94,16 @@ void MpiGroup::leave_all() {
   if (living().empty() || mpi_finalised()) return;
   for (const auto& [number, group] : living()) group->tell_end();
   MpiNotices::get().flush();
+}
+
+void MpiGroup::leave_idle() {
+  bool told = false;
+  for (const auto& [number, group] : living()) {
+    if (group->told_end_ || group->calls_ > 0) continue;
+    group->tell_end();
+    told = true;
+  }
+  if (told) MpiNotices::get().flush();
 }
 
 void MpiGroup::leave() {

@@ -17,6 +17,8 @@
 
 #include <mpi.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -44,6 +46,9 @@ class MpiGroup {
   void leave();
   /// Tells the other ranks of all groups of this process that it makes no more calls. The groups stay.
   static void leave_all();
+  /// A call has been queued; it has ended. Any thread may call them.
+  void call_begins() { ++calls_; }
+  void call_ended() { --calls_; }
   /// Tells the other ranks of all groups of this process that it has failed. Only the first call counts.
   /// After it, no call may follow.
   static void fail(const std::string& reason) noexcept;
@@ -61,7 +66,10 @@ class MpiGroup {
   };
 
   MpiGroup();
+  // Once.
   void tell_end();
+  // At the end of the process, while a call still runs: as leave_all(), for groups that have no call.
+  static void leave_idle();
   // All groups that have not been left, by number.
   static std::map<uint64_t, std::shared_ptr<MpiGroup>>& living();
   // Exchanges the heads of a collective and compares them. The own one takes `value_bytes` of the input
@@ -108,7 +116,9 @@ class MpiGroup {
   void exchange(const Request& request, const std::vector<Part>& parts);
   char* workspace(size_t bytes);
 
-  const uint64_t number_;  // of the group
+  const uint64_t number_;         // of the group
+  std::atomic<size_t> calls_{0};  // that are queued or run
+  bool told_end_ = false;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   std::vector<std::string> hosts_;

@@ -74,6 +74,8 @@ void MpiGroup::wait_for_pending(const Wait& what) {
 
 void MpiGroup::look_around(const Wait& what) {
   MpiThread::get().check_failure();
+  // The others must not wait in another group until this call has ended.
+  if (MpiThread::get().is_closing()) leave_idle();
   read_notices();
   if (!what.moves) check_left(what);  // when data moves, all ranks are in the call
   if (MpiThread::get().job_is_late()) throw_timeout(what);

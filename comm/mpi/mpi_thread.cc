@@ -157,6 +157,7 @@ void MpiThread::serve() {
     current_ = std::move(jobs_.front());
     jobs_.pop_front();
     current_.deadline = Deadline::after_ms(current_.limit_ms);
+    if (current_.deferred_limit) current_.deadline = current_.deadline.or_after(*current_.deferred_limit);
     running_ = true;
     lock.unlock();
     run_current();

@@ -24,6 +24,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -40,7 +41,8 @@ class MpiThread {
     int64_t limit_ms = 0;                          ///< counted from the moment at which it begins
     std::string what;                              ///< names the job in the message of a missed deadline
     std::string cause{};                           ///< the end of that message; empty: a general one
-    Deadline deadline = Deadline::after_ms(0);     ///< set when the job begins
+    std::shared_ptr<const DeferredLimit> deferred_limit{};  ///< a second limit; may be null
+    Deadline deadline = Deadline::after_ms(0);              ///< set when the job begins
   };
 
   /// Returns the thread of the process. The first call starts it and initialises MPI, unless the program has
@@ -69,6 +71,8 @@ class MpiThread {
   void check_failure() const {
     if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(failure());
   }
+  /// Returns whether finalise() has been called: no more jobs are taken.
+  bool is_closing() const { return closing_.load(std::memory_order_relaxed); }
   /// Returns whether the running job has missed its deadline. Only for that job, on this thread.
   bool job_is_late() const { return current_.deadline.passed(); }
   /// Sets a function that the thread calls with the text of the reason, once after abort(). Before that, the
@@ -93,9 +97,9 @@ class MpiThread {
   std::exception_ptr failure_;
   Deadline ends_until_ = Deadline::after_ms(0);  // after a failure: how long the running job has to end
   std::function<void(const std::string&)> on_failure_;
-  bool closing_ = false;  // the process is ending: no more jobs
-  bool closed_ = false;   // the thread has ended
-  bool own_ = false;      // this thread initialised MPI
+  std::atomic<bool> closing_{false};  // the process is ending: no more jobs
+  bool closed_ = false;               // the thread has ended
+  bool own_ = false;                  // this thread initialised MPI
 };
 
 /// Returns whether MPI has been finalised, by the program itself perhaps. Any call of MPI would then end the

@@ -59,6 +59,9 @@ class NcclCommunicator final : public QueuedCommunicator {
  protected:
   void execute(const Request& request, Deadline deadline) override;
   void interrupt(std::exception_ptr reason) override;
+  void disconnect() noexcept override {
+    if (comparison_) comparison_->leave();
+  }
   void check(const Request& request) const override;
 
  private:

@@ -314,8 +314,10 @@ class FileServer {
   };
 
   void tell_missing(const Fd& connection) const {
-    const std::string text = kMissing + missing_text();
-    ::send(connection.get(), text.data(), std::min(text.size(), kLongestReason), MSG_NOSIGNAL | MSG_DONTWAIT);
+    std::string text = kMissing + missing_text();
+    // The message takes so many bytes. The digits that are left of a number would name another rank.
+    if (text.size() > kLongestReason) text.resize(text.rfind(' ', kLongestReason - 1) + 1);
+    ::send(connection.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   void greet(size_t index) {

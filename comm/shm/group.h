@@ -44,6 +44,8 @@ class Group {
   /// gone.
   void execute(const Request& request, Deadline deadline);
   void interrupt(std::exception_ptr reason);
+  /// Tells the other ranks, as the destructor does, that this one is gone. No execute() may follow.
+  void leave() noexcept { peers_.leave_by_itself(); }
   /// Returns memory in the arena, or null on all ranks. After an error, as execute().
   std::shared_ptr<void> allocate(size_t bytes, Deadline deadline);
   std::string host(int rank) const;

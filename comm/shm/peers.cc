@@ -101,7 +101,9 @@ Peers::Peers(Region& region, int rank, Notices notices, LongWait long_wait)
       long_wait_(std::move(long_wait)),
       processes_(static_cast<size_t>(region.size())) {}
 
-Peers::~Peers() {
+Peers::~Peers() { leave_by_itself(); }
+
+void Peers::leave_by_itself() noexcept {
   if (!interrupted()) {
     leave("", -1);
     return;

@@ -102,6 +102,8 @@ class Peers {
   /// Marks this rank as gone, so that ranks that wait for it throw PeerLost. An empty reason means that it
   /// left in peace. `lost_rank` is the rank because of which it failed, or -1. Only the first call counts.
   void leave(const std::string& reason, int lost_rank) noexcept;
+  /// Marks this rank as gone, as the destructor does: in peace, or because of the reason of interrupt().
+  void leave_by_itself() noexcept;
 
   /// "rank 2 on host a (process 123)"
   std::string name(int peer) const;

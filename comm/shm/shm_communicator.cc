@@ -68,6 +68,7 @@ class ShmCommunicator final : public QueuedCommunicator {
   }
   void execute(const Request& request, Deadline deadline) override { group_.execute(request, deadline); }
   void interrupt(std::exception_ptr reason) override { group_.interrupt(std::move(reason)); }
+  void disconnect() noexcept override { group_.leave(); }
 
  private:
   const int rank_, size_;

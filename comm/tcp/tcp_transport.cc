@@ -336,6 +336,11 @@ void TcpTransport::abort(std::exception_ptr reason) {
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
 }
 
+void TcpTransport::leave() noexcept {
+  for (Peer& peer : peers_)
+    if (peer.stream.fd() >= 0) peer.stream.shut_down();
+}
+
 void TcpTransport::throw_if_aborted() const {
   if (!aborted_.load(std::memory_order_acquire)) [[likely]]
     return;

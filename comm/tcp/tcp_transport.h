@@ -86,6 +86,7 @@ class TcpTransport final : public Transport {
   void finish(Deadline deadline) override;
   void flush(Deadline deadline) noexcept override;
   void abort(std::exception_ptr reason) override;
+  void leave() noexcept override;
 
  private:
   struct Peer {

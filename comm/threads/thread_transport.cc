@@ -283,7 +283,7 @@ class ThreadTransport final : public Transport {
       const Awake awake{bell};
       const uint32_t rings = bell.rings.load();
       if (failed_.load(std::memory_order_acquire) || condition()) continue;
-      const int64_t left_ms = deadline.left_ms();
+      const int64_t left_ms = deadline.poll_ms();
       if (left_ms == 0) return false;
       futex_wait(bell.rings, rings, left_ms * 1'000'000);
     }

@@ -172,10 +172,12 @@ void Machine::repeat(const Line& line, const Header& header, Outbox& out) {
 /// the worker has its answer already. The worker itself is never named; its request may still be on its way.
 void Machine::report_missing(const Header& header, ConnectionId connection, Outbox& out) {
   const std::vector<Line>* lines = nullptr;
+  const Key* key = nullptr;
   if (header.number == 0) {
     lines = &control_;
   } else if (const auto found = keys_.find(static_cast<uint32_t>(header.number)); found != keys_.end()) {
-    lines = &found->second->lines;
+    key = found->second.get();
+    lines = &key->lines;
   }
   Header answer = header;
   answer.kind = Kind::answer;
@@ -184,6 +186,7 @@ void Machine::report_missing(const Header& header, ConnectionId connection, Outb
   if (lines != nullptr && (*lines)[header.worker].completed < header.sequence) {
     for (uint32_t w = 0; w < lines->size(); ++w) {
       if (w == header.worker || !(*lines)[w].requests.empty()) continue;
+      if (key != nullptr && !may_wait_for(*key, header.worker, w)) continue;
       if (text.empty()) answer.number = uint64_t{w} + 1;
       text += (text.empty() ? "these did not come: " : ", ") + name(w);
     }

@@ -163,7 +163,9 @@ class Machine {
   bool fail_without_absent(Key& key, Outbox& out);
   bool differs(Key& key, uint32_t worker, Outbox& out);
   void apply(uint32_t number, Key& key, Bytes sum, comm::Type type);
+  uint64_t staleness() const;
   bool too_far_ahead(const Key& key, uint32_t worker) const;
+  bool may_wait_for(const Key& key, uint32_t worker, uint32_t other) const;
   void fail_key(Key& key, const Cause& cause, Outbox& out);
 
   // Answers to the first request of a line, which then is completed.

@@ -213,20 +213,38 @@ void Machine::apply(uint32_t number, Key& key, Bytes sum, comm::Type type) {
   ++key.version;
 }
 
+/// Returns by how many pushes a worker may get ahead of the slowest one.
+uint64_t Machine::staleness() const {
+  if (config_->staleness < 0) return kPushesNoMore;
+  return static_cast<uint64_t>(std::max<int64_t>(config_->staleness, 1));
+}
+
 bool Machine::too_far_ahead(const Key& key, uint32_t worker) const {
-  if (config_->staleness < 0 || key.pushes[worker] == kPushesNoMore) return false;
-  const auto bound = static_cast<uint64_t>(std::max<int64_t>(config_->staleness, 1));
+  if (key.pushes[worker] == kPushesNoMore) return false;
   uint64_t slowest = key.pushes[worker];
   for (size_t w = 0; w < workers_.size(); ++w)
     if (!has_left(w)) slowest = std::min(slowest, key.pushes[w]);
-  return key.pushes[worker] + 1 > slowest + bound;
+  return key.pushes[worker] - slowest >= staleness();
+}
+
+/// Returns whether a request of a worker for the key waits until the other worker has done something.
+bool Machine::may_wait_for(const Key& key, uint32_t worker, uint32_t other) const {
+  if (config_->sync || !key.agreed || !key.body().stored) return true;
+  const Line& line = key.lines[worker];
+  if (!line.requests.empty() && line.requests.front().header.kind == Kind::erase) return true;
+  if (!key.has_value) return other == 0;  // which initialises the key
+  if (key.pushes[worker] == kPushesNoMore || key.pushes[worker] <= key.pushes[other]) return false;
+  return !has_left(other) && key.pushes[worker] - key.pushes[other] >= staleness();
 }
 
 /// A worker's value has failed. In rounds, no sum can be made; asynchronous workers go on without it.
 bool Machine::step_failed(Key& key, uint32_t worker, Outbox& out) {
   Line& line = key.lines[worker];
   const Request& request = line.requests.front();
-  if (!config_->sync && key.body().stored && key.has_value) {
+  const bool goes_on = !config_->sync && key.body().stored;
+  // The message may come before the value of worker 0. If worker 0 itself has none, there will be no key.
+  if (goes_on && !key.has_value && worker != 0) return fail_without_absent(key, out);
+  if (goes_on && key.has_value) {
     key.pushes[worker] = kPushesNoMore;  // its store sends nothing more for the key but an erase
     answer(line, Bytes(), out);
     return true;

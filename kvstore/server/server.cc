@@ -110,7 +110,8 @@ bool Server::stopped() const { return state_->stopped.load(); }
 bool Server::left_workers() const {
   if (!stopped() || state_->failure != nullptr) return false;
   return std::any_of(state_->connections.begin(), state_->connections.end(), [this](const auto& entry) {
-    return !entry.second.farewell && !state_->departed.contains(entry.second.worker);
+    const int32_t worker = entry.second.worker;
+    return !entry.second.farewell && !state_->departed.contains(worker) && !state_->has_closed_all(worker);
   });
 }
 

@@ -50,8 +50,8 @@ class Server {
   void stop();
   /// Returns whether stop() was called.
   bool stopped() const;
-  /// Returns whether stop() has ended run() while a worker was connected that had not said farewell, and no
-  /// failure was known. After run().
+  /// Returns whether stop() has ended run() while a worker was connected that had neither said farewell nor
+  /// closed all its stores, and no failure was known. After run().
   bool left_workers() const;
   /// A process is lost, says the rendezvous. `text` names it. `worker`: its number if it is a worker, else
   /// -1.

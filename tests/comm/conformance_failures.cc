@@ -367,6 +367,42 @@ TEST_P(Conformance, DeadlineNamesOnlyTheMissingRanks) {
   }
 }
 
+TEST_P(Conformance, ALimitThatIsSetWhileTheCallRunsEndsItAndNamesTheMissingRank) {
+  if (!ends(2)) return;
+  const auto group = make(2);
+  const auto errors = run_ranks(group, [&](int rank, Communicator& member) {
+    if (rank == 1) return;  // makes no call
+    const auto limit = std::make_shared<DeferredLimit>();
+    float value = 1;
+    Callbacks callbacks;
+    Request request = allreduce_request(&value, &value, 1, callbacks.expect());
+    request.options = named("fc1.weight", kLongestTimeoutMs);
+    request.deferred_limit = limit;
+    member.start(std::move(request));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // most likely, the call blocks by now
+    EXPECT_EQ(member.failure(), nullptr);
+    limit->set(kShortTimeoutMs);
+    std::rethrow_exception(callbacks.wait()[0]);
+  });
+  if (group[0] == nullptr) return;
+  const std::string text = error_text(errors[0]);
+  EXPECT_TRUE(is_error<Timeout>(errors[0])) << text;
+  EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+  EXPECT_NE(text.find("fc1.weight"), std::string::npos) << text;
+}
+
+TEST_P(Conformance, ALimitThatIsNeverSetChangesNothing) {
+  if (sizes({2}).empty()) return;
+  const auto group = make(2);
+  expect_ranks(group, [](int, Communicator& member) {
+    float value = 1;
+    Request request = allreduce_request(&value, &value, 1, nullptr);
+    request.deferred_limit = std::make_shared<DeferredLimit>();
+    member.run(std::move(request));
+    EXPECT_EQ(value, 2.f);
+  });
+}
+
 TEST_P(Conformance, AbortEndsTheRunningCallAndLaterOnes) {
   for (const bool asynchronous : {false, true}) {
     if (!ends(2)) continue;

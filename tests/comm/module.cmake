@@ -9,7 +9,8 @@ if(TARGET mx_comm_mpi AND MX_MPIRUN AND NOT MX_SANITIZE)
   target_link_libraries(comm_mpi_program PRIVATE mx::comm MPI::MPI_CXX GTest::gtest mx_flags)
   add_dependencies(comm_mpi_program mx_comm_mpi)
   foreach(case "1" "2" "3" "5" "3 names" "3 barrier" "3 barrier any" "2 pair" "3 pair" "2 answer" "3 answer" "2 leaves"
-      "5 leaves" "2 aborts" "5 aborts" "2 queue" "3 ahead" "2 fork" "2 own" "2 exits" "2 late" "2 stops")
+      "5 leaves" "2 aborts" "5 aborts" "2 queue" "3 ahead" "2 fork" "2 own" "2 exits"
+      "2 exits busy" "2 exits tcp" "2 exits shm" "2 exits shm+tcp" "2 late" "2 stops")
     separate_arguments(words UNIX_COMMAND "${case}")
     string(REPLACE " " "_" name "${case}")
     list(GET words 0 ranks)

@@ -7,16 +7,22 @@
 //   batch    it leaves out the push of "b" in the last round, as for a last batch that it has not got
 //   memory   it has no memory for the sum of "b", and catches the error
 //   first    the same at the first use of "b"
+//   choice   it makes no call while the others, in the order of priorities, choose their next call, whose
+//   first
+//            value is not ready at that time
 // A process that meets an error prints it and ends with 3.
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "engine/engine.h"
 #include "kvstore/kvstore.h"
 #include "ndarray/ndarray.h"
 
@@ -88,6 +94,21 @@ void run_without_memory(const std::string& type, bool first_use) {
   }
 }
 
+void run_by_priority(const std::string& type) {
+  const auto kv = KVStore::create(type, {.order = KVOrder::priority});
+  const NDArray a = zeros({5}), b = zeros({5}), value = ones({5});
+  kv->allreduce({"a"}, {value}, {a});
+  kv->allreduce({"b"}, {value}, {b});
+  a.wait(), b.wait();
+  kv->barrier();
+  if (kv->rank() == 1) pause();
+  current_engine().push([] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); },
+                        {.updates = {value.var()}, .name = "slow"});
+  kv->allreduce({"a"}, {value}, {a});
+  kv->allreduce({"b"}, {ones({5})}, {b}, {.priority = 5});
+  a.wait();
+}
+
 }  // namespace
 
 int main(int, char** argv) {
@@ -95,6 +116,8 @@ int main(int, char** argv) {
   try {
     if (mistake == "memory" || mistake == "first") {
       run_without_memory(argv[1], mistake == "first");
+    } else if (mistake == "choice") {
+      run_by_priority(argv[1]);
     } else {
       run(argv[1], mistake);
     }

@@ -12,9 +12,9 @@ PROGRAM = ""
 
 
 class Mistakes(jobs.JobTest):
-    def errors_of(self, kind, mistake, options=()):
+    def errors_of(self, kind, mistake, timeout=10):
         servers = 1 if kind == "dist_sync" else 0
-        job = self.start("-n", 3, "-s", servers, "--timeout", 10, *options, PROGRAM, kind, mistake).finish()
+        job = self.start("-n", 3, "-s", servers, "--timeout", timeout, PROGRAM, kind, mistake).finish()
         self.assert_nothing_left(job)
         return job, dict(re.findall(r"\[0:(\d)\] error: (.*)", job.stdout))
 
@@ -50,6 +50,13 @@ class Mistakes(jobs.JobTest):
                 for rank, error in errors.items():
                     if rank != "1":
                         self.assertRegex(error, "'b'.*(rank|worker) 1|(rank|worker) 1.*'b'")
+
+    def test_a_rank_that_does_not_come_to_a_choice_is_named(self):
+        job, errors = self.errors_of("dist_allreduce", "choice", timeout=2)
+        self.assertRegex(job.stderr, "first failure: rank 1 on ")
+        self.assertEqual(set(errors), {"0", "2"}, job.stdout)
+        for error in errors.values():
+            self.assertRegex(error, "rank 1 on ")
 
     @unittest.skipIf(jobs.SLOW > 1, "sanitizers reserve more memory than the limit of the process")
     def test_missing_memory_of_a_rank_is_told_to_the_others(self):

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/deadline.h"
+#include "comm/rendezvous/local.h"
 #include "engine/base/error.h"
 #include "engine/engine.h"
 #include "ndarray/storage.h"
@@ -183,6 +185,10 @@ TEST(ServerStoreContract, AfterARefusedOptimizerNothingGoesOn) {
         EXPECT_TRUE(contains(message, expected)) << message;
       }
       NDArray token = zeros({1}), out = zeros({2});
+      kv.pull("w", out);
+      const std::string text = error_of<Error>([&] { out.wait(); });
+      EXPECT_TRUE(contains(text, expected) && contains(text, "server_contract_test.cc:")) << text;
+      EXPECT_FALSE(contains(text, "dist_server.cc:")) << "a line that is not in the program: " << text;
       kv.push_barrier(token);
       EXPECT_TRUE(contains(error_of<Error>([&] { token.wait(); }), expected));
       kv.set_optimizer("sgd", {{"lr", 1.0}});
@@ -266,6 +272,32 @@ TEST(ServerStoreContract, AStalenessOfZeroIsRefused) {
   const auto group = cluster.connect(0);
   for (const int64_t wrong : {int64_t{0}, int64_t{-2}})
     EXPECT_THROW(mx::detail::DistServerStore("dist_async", {.staleness = wrong}, group), InvalidArgument);
+}
+
+// After SIGTERM a server says whether it leaves workers behind.
+TEST(ServerStoreContract, AServerLeavesAWorkerBehindUntilTheWorkerHasClosedItsStores) {
+  for (const bool closes : {false, true}) {
+    kv::Server server({.identity = ServerCluster::identity(-1), .workers = 1});
+    std::thread thread([&] { server.run(); });
+    const auto table = comm::make_local_rendezvous();
+    kv::ServerGroupOptions options;
+    options.identity = ServerCluster::identity(0);
+    options.servers = {server.address()};
+    options.rendezvous = table;
+    const auto group = std::make_shared<kv::ServerGroup>(std::move(options));
+    std::unique_ptr<KVStore> store =
+        std::make_unique<mx::detail::DistServerStore>("dist_sync", KVStoreOptions{}, group);
+    store->init("w", zeros({4}));
+    store->barrier();
+    if (closes) {
+      store.reset();
+      // The group says this when the server has answered.
+      table->get(comm::epoch_key(0, "stores_closed/worker0"), comm::Deadline::after_ms(60000));
+    }
+    server.stop();
+    thread.join();
+    EXPECT_EQ(server.left_workers(), !closes);
+  }
 }
 
 }  // namespace

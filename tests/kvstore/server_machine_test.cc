@@ -333,6 +333,22 @@ TEST(ServerMachine, AWorkerWhoseValueHasFailedHoldsNobodyBack) {
   EXPECT_TRUE(bench.answered(0, 1));
 }
 
+TEST(ServerMachine, AFailedPushThatComesBeforeTheFirstValueDoesNotFailTheKeyOfAsynchronousWorkers) {
+  Bench bench(2, false);
+  bench.declare(1, 1);
+  bench.ask(1, Kind::failed, 1, Bytes::of("lost batch"));
+  bench.ask(0, Kind::init, 1, bytes_of({0}));
+  for (uint32_t w = 0; w < 2; ++w) EXPECT_EQ(bench.answer(w, 1).header.kind, Kind::answer);
+  bench.ask(0, Kind::push, 1, bytes_of({1}));
+  EXPECT_EQ(bench.answer(0, 1).header.kind, Kind::answer);
+  // Without the first value there is no key.
+  Bench other(2, false);
+  other.declare(1, 1);
+  other.ask(1, Kind::failed, 1, Bytes::of("lost batch"));
+  other.ask(0, Kind::failed, 1, Bytes::of("lost weights"));
+  for (uint32_t w = 0; w < 2; ++w) EXPECT_EQ(other.answer(w, 1).header.kind, Kind::refusal);
+}
+
 TEST(ServerMachine, AFailedValueFailsTheKeyUntilAllHaveErasedIt) {
   Bench bench(2, true);
   bench.declare(1, 1);
@@ -467,6 +483,34 @@ TEST(ServerMachine, MissingWorkersAreListed) {
   for (const uint32_t worker : {0u, 1u, 3u}) bench.ask(worker, Kind::push, 1, bytes_of({1}));
   EXPECT_TRUE(missing(push, 1).body.text().empty()) << "it is complete, and nobody has to come";
   EXPECT_EQ(missing(push, 1).header.number, 0u);
+}
+
+TEST(ServerMachine, OfAnAsynchronousStoreOnlyTheWorkersThatHoldTheOthersBackAreNamed) {
+  Bench bench(4, false, 2);
+  bench.declare(1, 1);
+  const auto missing = [&](uint32_t worker, uint64_t sequence) {
+    bench.send(worker, {{.kind = Kind::missing,
+                         .worker = worker,
+                         .key = 77,
+                         .incarnation = 100 + worker,
+                         .sequence = sequence,
+                         .number = 1},
+                        {}});
+    return bench.answer(worker, 77).body.text();
+  };
+  EXPECT_EQ(missing(3, bench.ask(3, Kind::pull, 1)), "these did not come: worker 0") << "only it initialises";
+  bench.ask(0, Kind::init, 1, bytes_of({0}));
+  // Worker 0 has pushed two values and waits with the third. Worker 1 has pushed one, worker 2 none, and
+  // worker 3 has left.
+  uint64_t last = 0;
+  for (int i = 0; i < 3; ++i) last = bench.ask(0, Kind::push, 1, bytes_of({1}));
+  bench.ask(1, Kind::push, 1, bytes_of({1}));
+  Outbox out;
+  bench.machine.departed(3, out);
+  bench.collect(out);
+  EXPECT_EQ(missing(0, last), "these did not come: worker 2");
+  bench.ask(2, Kind::push, 1, bytes_of({1}));
+  EXPECT_EQ(missing(0, last), "") << "it is complete, and nobody has to come";
 }
 
 TEST(ServerMachine, ALostWorkerFailsAllRequests) {

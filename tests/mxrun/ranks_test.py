@@ -53,6 +53,36 @@ class Ranks(jobs.JobTest):
                 self.assertNotEqual(codes[0], 0)
                 self.assertEqual(codes[-1], 0)
 
+    def run_with_transports(self, usual, other, rank):
+        """Three ranks, of which one uses another transport."""
+        program = self.write("other", f"#!/bin/sh\n[ $MX_RANK != {rank} ] || export MX_TRANSPORT={other}\n" 'exec "$@"\n')
+        return self.run_job("-n", 3, "--timeout", 60, program, PROGRAM, "loop", self.folder, MX_TRANSPORT=usual)
+
+    def test_ranks_with_different_transports_say_so(self):
+        for usual, other in (("tcp", "shm+tcp"), ("shm+tcp", "tcp"), ("shm", "tcp"), ("tcp", "shm")):
+            for rank in (0, 1):
+                with self.subTest(usual=usual, other=other, rank=rank):
+                    job = self.run_with_transports(usual, other, rank)
+                    self.assertEqual(job.code, 1, job.stderr)
+                    errors = job.stdout.splitlines()
+                    self.assertTrue(errors)
+                    for error in errors:
+                        self.assertRegex(error, rf"'({usual}|{other})' on rank [12] .*'({other}|{usual})' on rank 0 .* \(from MX_TRANSPORT\)".replace("+", r"\+"))
+                    # If rank 0 differs, any of the others may find that first.
+                    self.assertRegex(job.stderr, "first failure: rank " + ("1" if rank == 1 else "[12]"))
+
+    def test_why_a_rank_does_not_join_is_told_though_it_ends_at_once(self):
+        for rank in (0, 1, 2):
+            for usual in ("tcp", "shm", "shm+tcp"):
+                with self.subTest(rank=rank, usual=usual):
+                    job = self.run_with_transports(usual, "pigeon", rank)
+                    self.assertEqual(job.code, 1, job.stderr)
+                    errors = job.stdout.splitlines()
+                    self.assertTrue(errors)
+                    for error in errors:
+                        self.assertIn("expected a transport among", error)
+                    self.assertIn(f"first failure: rank {rank} ", job.stderr)
+
     def test_survivors_name_a_killed_rank_at_once(self):
         for transport in ("shm", "tcp", "shm+tcp"):
             job, pids = self.start_ranks("loop", 3, transport=transport)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -42,6 +43,7 @@ class RecordingCommunicator final : public QueuedCommunicator {
     return calls_;
   }
   int most_at_once() const { return most_at_once_; }
+  int farewells() const { return farewells_; }
 
  protected:
   void execute(const Request& request, Deadline deadline) override {
@@ -61,6 +63,10 @@ class RecordingCommunicator final : public QueuedCommunicator {
     if (reason_) std::rethrow_exception(reason_);
     if (request.options.what == "fail") throw PeerLost("rank 1 is lost");
   }
+  void disconnect() noexcept override {
+    EXPECT_EQ(running_, 0);
+    ++farewells_;
+  }
   void interrupt(std::exception_ptr reason) override {
     std::lock_guard lock(mutex_);
     reason_ = std::move(reason);
@@ -74,7 +80,7 @@ class RecordingCommunicator final : public QueuedCommunicator {
   bool released_ = false, held_ = false;
   std::exception_ptr reason_;
   std::vector<std::pair<std::string, std::thread::id>> calls_;
-  std::atomic<int> running_{0}, most_at_once_{0};
+  std::atomic<int> running_{0}, most_at_once_{0}, farewells_{0};
 };
 
 Request barrier_named(const std::string& what, std::promise<std::exception_ptr>* ended = nullptr) {
@@ -92,8 +98,46 @@ CallOptions what_options(const std::string& what) {
   return options;
 }
 
+TEST(DeferredLimit, CountsFromTheBeginOfItsCallOrFromWhenItIsSet) {
+  using std::chrono::hours, std::chrono::milliseconds;
+  DeferredLimit limit;
+  const auto before = Deadline::Clock::now();
+  const Deadline running = Deadline::after_ms(kLongestTimeoutMs).or_after(limit);
+  EXPECT_GT(running.at(), before + hours(24));
+  EXPECT_LE(running.poll_ms(), 1000) << "a thread that sleeps must see in time that the limit has been set";
+  limit.set(5000);
+  EXPECT_GE(running.at(), before + milliseconds(5000));
+  EXPECT_LT(running.at(), before + hours(24));
+  EXPECT_EQ(limit.at(before + hours(1)), before + hours(1) + milliseconds(5000))
+      << "a call that begins later";
+  EXPECT_LT(Deadline::after_ms(0).or_after(limit).at(), running.at()) << "the earlier one counts";
+}
+
 TEST(Describe, ShowsANameInOneLine) {
   EXPECT_EQ(describe(barrier_named("a\nb\x1b[1m")), "barrier 'a?b?[1m'");
+}
+
+TEST(QueuedCommunicator, AGroupThatIsLeftAtExitEndsItsCallsAndSaysFarewellOnce) {
+  const auto ends = std::make_exception_ptr(InvalidState("the process ends"));
+  for (const bool busy : {false, true}) {
+    RecordingCommunicator group;
+    std::promise<std::exception_ptr> running, queued, later;
+    if (busy) {
+      group.start(barrier_named("hold", &running));
+      group.wait_until_held();
+      group.start(barrier_named("queued", &queued));
+    }
+    group.leave_at_exit(ends);
+    group.leave_at_exit(ends);
+    EXPECT_EQ(group.farewells(), 1);
+    if (busy) {
+      EXPECT_EQ(running.get_future().get(), ends);
+      EXPECT_EQ(queued.get_future().get(), ends);
+    }
+    group.start(barrier_named("later", &later));
+    EXPECT_EQ(later.get_future().get(), ends);
+    EXPECT_THROW(group.barrier(), InvalidState);
+  }
 }
 
 TEST(QueuedCommunicator, RunsABlockingCallOnTheThreadOfItsCaller) {

@@ -11,7 +11,10 @@
 //   queue:    a call that is queued behind a slow one still has all its time
 //   ahead:    rank 0 sends to the last rank while that one has not noticed yet that all are in the barrier
 //   fork:     a child of rank 0 may only destroy its copy of the group
-//   exits:    rank 1 calls exit(0) while it has its group; the others must get a PeerLost at once
+//   exits:    rank 1 calls exit(0) while it has its group; the others must get a PeerLost at once;
+//             with "exits busy", while a call of another group runs, which the others never make;
+//             with "exits T", the group is one of transport T, and MPI has only carried the address of the
+//             job
 //   late:     rank 1 works for longer than the time limit after its last call
 //   stops:    rank 1 is stopped after its last call; the others end nevertheless
 //   own:      the program initialises and finalises MPI itself
@@ -157,6 +160,31 @@ void check_departures(std::shared_ptr<Communicator> group, const std::string& mo
   }
 }
 
+// The end of MPI waits for all processes, so a rank must tell the others before that it makes no more calls.
+int exit_in_the_middle(const std::string& mode) {
+  const Place place = place_of_mpirun();
+  std::shared_ptr<Communicator> group, other;
+  if (mode == "exits busy") {
+    other = load_module("mpi").make({place, nullptr, "other", 60000});
+    group = load_module("mpi").make({place, nullptr, "test", 60000});
+  } else {
+    group = new_group(mode.substr(sizeof "exits"));
+  }
+  std::vector<float> values(16, 1.f);
+  const auto add = [&](Communicator& to) {
+    to.allreduce(values.data(), values.data(), 10, Type::f32, named("fc1.weight"));
+  };
+  add(*group);
+  if (place.rank == 1) {
+    static float value = 1;
+    Request request{Collective::allreduce, &value, &value, 1, Type::f32, 0, {}, [](auto) {}};
+    if (other != nullptr) other->start(std::move(request));
+    std::exit(0);
+  }
+  expect_error_of<mx::PeerLost>(*group, {"rank 1 on ", "fc1.weight"}, [&] { add(*group); });
+  _exit(report_checks(place.rank, place.size));
+}
+
 // The second call of rank 0 waits in the queue for longer than its time limit, and then half a second for
 // rank 1.
 void check_queue(Communicator& group) {
@@ -295,6 +323,7 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 2 ? std::string(argv[1]) + " " + argv[2] : argc > 1 ? argv[1] : "";
   if (mode == "own") return use_own_mpi();
   if (mode == "late" || mode == "stops") return end_late(mode);
+  if (mode.starts_with("exits ")) return exit_in_the_middle(mode);
   const Place place = place_of_mpirun();
   auto group = load_module("mpi").make({place, nullptr, "test", 60000});
   const std::string shared = load_module("mpi").share_from_first(place, place.rank == 0 ? "address" : "");

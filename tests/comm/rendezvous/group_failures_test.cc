@@ -40,6 +40,8 @@ TEST(GroupFailures, WhatARankCannotDoIsToldToTheOthersOfItsGroup) {
   const std::string text = failure_of(other);
   for (const char* part : {"'world'", "rank 1 on host n7", "[tcp] no descriptor\nat all"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
+  EXPECT_EQ(other.failed_rank(), 1);
+  EXPECT_EQ(own.failed_rank(), std::nullopt);
   GroupFailures late(table, 0, "world", 2);
   EXPECT_EQ(failure_of(late), text);
   own.check();  // its own error is thrown where it happens
@@ -51,13 +53,17 @@ TEST(GroupFailures, AnotherTransportThanThatOfRankZeroIsNamed) {
   const auto table = make_local_rendezvous();
   GroupFailures first(table, 0, "world", 0), same(table, 0, "world", 1), other(table, 0, "world", 2),
       later(table, 0, "world2", 0), of_later(table, 0, "world2", 2);
-  other.compare("n2", "tcp");
-  later.compare("n0", "tcp");
-  of_later.compare("n2", "tcp");
-  first.compare("n0", "shm");
-  same.compare("n1", "shm");
+  other.compare("n2", "tcp", "from new_group()");
+  later.compare("n0", "tcp", "the default");
+  of_later.compare("n2", "tcp", "from MX_TRANSPORT");
+  EXPECT_TRUE(later.wait_for_first(0));
+  EXPECT_FALSE(other.wait_for_first(1)) << "rank 0 has said nothing yet";
+  first.compare("n0", "shm", "from MX_TRANSPORT");
+  same.compare("n1", "shm", "the default");
+  for (GroupFailures* group : {&other, &same, &of_later}) EXPECT_TRUE(group->wait_for_first(20000));
   const std::string text = failure_of(other);
-  for (const char* part : {"'world'", "'tcp' on rank 2 on host n2", "'shm' on rank 0 on host n0"})
+  for (const char* part : {"'world'", "'tcp' on rank 2 on host n2 (from new_group())",
+                           "'shm' on rank 0 on host n0 (from MX_TRANSPORT)"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
   for (GroupFailures* group : {&first, &same, &later, &of_later}) group->check();
 }
