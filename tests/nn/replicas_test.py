@@ -14,7 +14,7 @@ TYPES = (("dist_device_sync", 0), ("dist_sync", 1))
 
 class Replicas(jobs.JobTest):
     def run_ranks(self, kind, servers, ranks, replicas, mode=""):
-        job = self.start("-n", ranks, "-s", servers, "--timeout", 20, PROGRAM, kind, replicas, mode).finish()
+        job = self.start("-n", ranks, "-s", servers, "--timeout", 20, "--dead-after", 20, PROGRAM, kind, replicas, mode).finish()
         self.assert_nothing_left(job)
         return job, dict(re.findall(r"\[0:(\d)\] error: (.*)", job.stdout))
 
