@@ -111,8 +111,10 @@ OpCall table(const OpCase& c) {
   if (c.op == "embedding")
     return call_of({numbers({kTableRows, kOpColumns}, 1)}, false,
                    [=](const std::vector<Tensor>& in) { return at::embedding(in[0], rows); });
+  // The rows of the sparse gradient are put together, as in ours.
   return call_of({head}, false, [rows, sparse = c.op == "embedding_sparse"](const std::vector<Tensor>& in) {
-    return at::embedding_backward(in[0], rows, kTableRows, -1, false, sparse);
+    const Tensor gradient = at::embedding_backward(in[0], rows, kTableRows, -1, false, sparse);
+    return sparse ? gradient.coalesce() : gradient;
   });
 }
 
