@@ -24,7 +24,7 @@ std::span<const AutocastRules> autocast_rules() {
        "linalg_qr linalg_slogdet linalg_solve linalg_solve_triangular linalg_svd linalg_svdvals "
        "linear_recurrence log log10 log1p log2 log_softmax logaddexp logcumsumexp logit logsumexp "
        "mean mse_loss nll_loss norm polygamma pow prod reciprocal rfft rms_norm rsqrt segment_mean "
-       "segment_sum sinh smooth_l1_loss softmax softplus square stddev sum tan var xlogy"},
+       "segment_softmax segment_sum sinh smooth_l1_loss softmax softplus square stddev sum tan var xlogy"},
       // Operators of several arrays.
       {AutocastRule::widest,
        "add atan2 clamp clamp_scalar concat copysign csr_matmul csr_sample div equal floor_div fmax fmin "
