@@ -10,6 +10,7 @@
 #include "operators/resample_attrs.h"
 #include "tests/operators/values.h"
 #include "tests/support/errors.h"
+#include "tests/support/instruction_sets.h"
 
 namespace mx {
 namespace {
@@ -88,7 +89,7 @@ TEST(InterpolateOp, AgreesWithAPlainLoopForAllSamplesTypesAndLayouts) {
 }
 
 // Sizes beside blocks of 16 elements and beside vectors, steps above and below 1.
-TEST(InterpolateOp, AgreesWithAPlainLoopForAllSizes) {
+void expect_plain_for_all_sizes() {
   for (const char* mode : {"linear", "cubic", "nearest-exact"})
     for (const int64_t in : {1, 2, 7, 16, 33})
       for (const int64_t out : {1, 5, 16, 31, 100})
@@ -107,6 +108,24 @@ TEST(InterpolateOp, AgreesWithAPlainLoopForAllSizes) {
             o.size = {3, out};
           }
         }
+}
+
+TEST(InterpolateOp, AgreesWithAPlainLoopForAllSizes) {
+  test::with_every_instruction_set([](int64_t) { expect_plain_for_all_sizes(); });
+}
+
+// More rows in a sum than are added at once, along one outer axis and along two.
+TEST(InterpolateOp, AgreesWithAPlainLoopForSumsOfManyRows) {
+  for (const char* mode : {"linear", "cubic", "nearest"}) {
+    ResampleAttrs o{.size = {2, 21}, .steps = {0.05, 0.7}, .mode = mode};
+    for (const DType type : {f32, f16}) {
+      expect_plain(test::numbers({1, 2, 40, 30}, type), o, true, mode);
+      expect_plain(test::numbers({1, 2, 30, 40}, type).swap_axes(2, 3), o, true, mode);
+    }
+    o = {.size = {2, 3, 5}, .steps = {0.25, 0.3, 0.5}, .mode = mode};
+    expect_plain(test::numbers({2, 1, 8, 10, 10}, f32), o, true, mode);
+    expect_plain(test::numbers({2, 1, 8, 10, 10}, f32), o, false, mode);
+  }
 }
 
 // An element of the result must not depend on elements that it has no tap at, not even by 0 * infinity.
@@ -158,7 +177,8 @@ TEST(InterpolateOp, WrongAttributesAreNamed) {
   EXPECT_TRUE(contains(refused(x, {.steps = {1, -1}}), "expected steps from 0 to 2^31 - 1, got -1"));
   EXPECT_TRUE(contains(refused(x, {.steps = {1, std::nan("")}}), "expected steps from 0"));
   EXPECT_TRUE(contains(refused(x, {.steps = {1, 1}, .mode = "area"}), "got \"area\""));
-  EXPECT_TRUE(contains(refused(x, {.size = {1, 0}, .steps = {1, 1}}), "[resample] expected a size of at least 1"));
+  EXPECT_TRUE(
+      contains(refused(x, {.size = {1, 0}, .steps = {1, 1}}), "[resample] expected a size of at least 1"));
   EXPECT_TRUE(contains(refused(zeros({1, 1, 0, 4}), {.steps = {1, 1}}), "expected spatial sizes from 1"));
 }
 

@@ -14,6 +14,7 @@
 #include "operators/sparse_csr.h"
 #include "tests/operators/values.h"
 #include "tests/support/errors.h"
+#include "tests/support/instruction_sets.h"
 
 namespace mx {
 namespace {
@@ -211,7 +212,7 @@ TEST(SegmentOp, ExpandRepeatsRowsOfAnyType) {
 }
 
 // Rows of fewer elements than a vector, of a few and of many; the second segment is empty.
-TEST(SegmentOp, SoftmaxIsThatOfEachSegmentAlone) {
+void expect_softmax_of_each_segment() {
   const NDArray at = array<int64_t>({0, 2, 2, 7, 50});
   for (const DType type : {f64, f32, f16, bf16})
     for (const int64_t n : {0, 1, 3, 8, 16, 37})
@@ -223,6 +224,11 @@ TEST(SegmentOp, SoftmaxIsThatOfEachSegmentAlone) {
         }
         expect_values(want, segment_softmax(x, at), "segment_softmax " + std::to_string(n));
       }
+}
+
+TEST(SegmentOp, SoftmaxIsThatOfEachSegmentAlone) {
+  test::with_every_instruction_set([](int64_t) { expect_softmax_of_each_segment(); });
+  const NDArray at = array<int64_t>({0, 2, 2, 7, 50});
   EXPECT_EQ(values(segment_softmax(numbers({50}, f64), at)),
             values(segment_softmax(numbers({50}, f64).reshape({50, 1}), at)));
   expect_error<InvalidArgument>("end with the number of entries, 4, got 3", [] {
@@ -230,7 +236,7 @@ TEST(SegmentOp, SoftmaxIsThatOfEachSegmentAlone) {
   });
 }
 
-TEST(SegmentOp, SoftmaxOfLargeAndInfiniteNumbersIsThatOfSoftmax) {
+void expect_softmax_of_extremes() {
   for (const DType type : {f64, f32})
     for (const int64_t n : {1, 16}) {
       const NDArray column =
@@ -244,6 +250,10 @@ TEST(SegmentOp, SoftmaxOfLargeAndInfiniteNumbersIsThatOfSoftmax) {
       }
       expect_values(want, y, "segment_softmax");
     }
+}
+
+TEST(SegmentOp, SoftmaxOfLargeAndInfiniteNumbersIsThatOfSoftmax) {
+  test::with_every_instruction_set([](int64_t) { expect_softmax_of_extremes(); });
 }
 
 TEST(SparseCSRTest, CoordinatesInAnyOrderAddUp) {
