@@ -24,7 +24,7 @@ std::span<const AutocastRules> autocast_rules() {
        "linalg_qr linalg_slogdet linalg_solve linalg_solve_triangular linalg_svd linalg_svdvals "
        "linear_recurrence log log10 log1p log2 log_softmax logaddexp logcumsumexp logit logsumexp "
        "mean mse_loss nll_loss norm polygamma pow prod reciprocal rfft rms_norm rsqrt segment_mean "
-       "segment_sum sinh smooth_l1_loss softmax softplus square stddev sum tan var xlogy"},
+       "segment_softmax segment_sum sinh smooth_l1_loss softmax softplus square stddev sum tan var xlogy"},
       // Operators of several arrays.
       {AutocastRule::widest,
        "add atan2 clamp clamp_scalar concat copysign csr_matmul csr_sample div equal floor_div fmax fmin "
@@ -44,7 +44,8 @@ std::span<const AutocastRules> autocast_rules() {
        "isnan layer_norm_backward lcm left_shift log_softmax_backward logical_and logical_not "
        "logical_or logical_xor lstm_backward mask_count masked_select matmul_i32 max max_pool "
        "max_pool_backward min neg nextafter nll_loss_backward normal one_hot pad permutation poisson "
-       "randint random_key relu relu_backward repeat right_shift rms_norm_backward rnn_backward roll "
+       "randint random_key relu relu_backward repeat resample resample_backward right_shift "
+       "rms_norm_backward rnn_backward roll "
        "rotary_embedding round segment_expand segment_max segment_min segment_offsets sigmoid "
        "sigmoid_backward sign signbit silu silu_backward sin softmax_backward sort split sqrt "
        "sum_rows take tanh tanh_backward tile topk tril triu trunc unfold uniform unique "

@@ -5,25 +5,14 @@
 
 #include "engine/base/check.h"
 #include "ndarray/detail/place.h"
-#include "operators/elementwise_binary.h"
-#include "operators/indexing.h"
+#include "operators/cuda_kernels.h"
+#include "operators/kernels/resample.h"
+#include "operators/resample_attrs.h"
 
 namespace mx {
 namespace {
 
-/// Where the elements of a result come from along one axis: `terms` sources for each, with a weight.
-struct Resampling {
-  int64_t terms = 1;
-  std::vector<std::vector<int64_t>> sources;  // for each term
-  std::vector<std::vector<double>> weights;
-
-  explicit Resampling(int64_t count)
-      : terms(count), sources(static_cast<size_t>(count)), weights(sources.size()) {}
-  void add(int64_t term, int64_t source, double weight) {
-    sources[static_cast<size_t>(term)].push_back(source);
-    weights[static_cast<size_t>(term)].push_back(weight);
-  }
-};
+using detail::ResampleAttrs;
 
 /// The step between sources, as in PyTorch: a given factor is not recomputed from the rounded size.
 double step_of(int64_t in, int64_t out, double factor, bool align_corners) {
@@ -31,66 +20,70 @@ double step_of(int64_t in, int64_t out, double factor, bool align_corners) {
   return factor > 0 ? 1 / factor : static_cast<double>(in) / static_cast<double>(out);
 }
 
-Resampling nearest(int64_t in, int64_t out, double step, bool exact) {
-  Resampling r(1);
-  // In float, as in PyTorch, so that the same element is chosen if the position is near a whole number.
-  const auto scale = static_cast<float>(step);
-  for (int64_t i = 0; i < out; ++i) {
-    const float position = (static_cast<float>(i) + (exact ? 0.5f : 0.f)) * scale;
-    r.add(0, std::clamp<int64_t>(static_cast<int64_t>(std::floor(position)), 0, in - 1), 1);
-  }
-  return r;
+void check_resample_input(const InferContext& c) {
+  MX_CHECK(is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
+           "] expected floating-point elements, got ", c.dtype(0));
+  MX_CHECK(c.shape(0).rank() >= 3 && c.shape(0).rank() <= 5, InvalidArgument, "[", c.name(),
+           "] expected images, channels and 1 to 3 spatial axes, got shape ", c.shape(0));
 }
 
-double position_of(int64_t i, double step, bool align_corners) {
-  return align_corners ? step * static_cast<double>(i) : step * (static_cast<double>(i) + 0.5) - 0.5;
+template <bool kTransposed>
+void infer_resample(InferContext& c) {
+  check_resample_input(c);
+  const auto& attrs = c.attr<ResampleAttrs>();
+  Shape y = c.shape(0);
+  const int axes = detail::resample_axes(c.name(), attrs, y, kTransposed).count;
+  for (int a = 0; a < axes; ++a) y[2 + a] = attrs.size[a];
+  c.output(y, c.dtype(0));
 }
 
-Resampling linear(int64_t in, int64_t out, double step, bool align_corners) {
-  Resampling r(2);
-  for (int64_t i = 0; i < out; ++i) {
-    const double position = std::max(0., position_of(i, step, align_corners));
-    const int64_t low = std::min(static_cast<int64_t>(position), in - 1), high = std::min(low + 1, in - 1);
-    const double share = position - static_cast<double>(low);
-    r.add(0, low, 1 - share);
-    r.add(1, high, share);
-  }
-  return r;
+template <bool kTransposed>
+void run_resample(const KernelArgs& args) {
+  const Tensor& x = args.in[0];
+  const char* const op = kTransposed ? "resample_backward" : "resample";
+  kernels::resample(args, args.out[0], x,
+                    detail::resample_axes(op, args.attr<ResampleAttrs>(), x.shape, kTransposed));
 }
 
-/// The kernel of Keys, "Cubic convolution interpolation for digital image processing" (1981), with a = -3/4.
-double cubic(double distance) {
-  constexpr double a = -0.75;
-  const double d = std::abs(distance);
-  if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
-  return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
-}
+void gradient_resample(GradientContext& g);
+void gradient_resample_backward(GradientContext& g);
 
-Resampling bicubic(int64_t in, int64_t out, double step, bool align_corners) {
-  Resampling r(4);
-  for (int64_t i = 0; i < out; ++i) {
-    const double position = position_of(i, step, align_corners), low = std::floor(position);
-    for (int64_t t = 0; t < 4; ++t) {
-      const double source = low + static_cast<double>(t - 1);
-      r.add(t, std::clamp<int64_t>(static_cast<int64_t>(source), 0, in - 1), cubic(position - source));
-    }
-  }
-  return r;
-}
+constexpr detail::RecordList<DType, kDTypes> kResampleTypes = {f32, f64, f16, bf16};
 
-NDArray resampled(const Arg& x, int axis, const Resampling& r) {
-  const NDArray& a = x.array;
-  Shape column = Shape::filled(a.rank(), 1);
-  column[axis] = static_cast<int64_t>(r.sources[0].size());
-  NDArray sum;
-  for (size_t t = 0; t < r.sources.size(); ++t) {
-    const NDArray sources = from_data(r.sources[t].data(), {column[axis]}, a.context());
-    NDArray term = take(x, sources, axis);
-    if (r.terms > 1) term = term * from_data(r.weights[t].data(), column).to(a.dtype()).to(a.context());
-    sum = t == 0 ? term : sum + term;
-  }
-  return sum;
+constexpr Operator kResample = {
+    .kernel = {"resample", run_resample<false>, cuda::resample},
+    .doc = "Interpolation of images to other sizes: each element is a weighted sum of its neighbours.",
+    .family = "convolution",
+    .inputs = {"x"},
+    .attrs = &kAttrType<ResampleAttrs>,
+    .infer = infer_resample<false>,
+    .gradient = gradient_resample,
+    .dtypes = kResampleTypes,
+};
+
+constexpr Operator kResampleBackward = {
+    .kernel = {"resample_backward", run_resample<true>, cuda::resample_backward},
+    .doc = "The gradient of resample, which is its transpose. size is that of resample's operand.",
+    .family = "convolution",
+    .inputs = {"dy"},
+    .outputs = {"dx"},
+    .attrs = &kAttrType<ResampleAttrs>,
+    .infer = infer_resample<true>,
+    .gradient = gradient_resample_backward,
+    .dtypes = kResampleTypes,
+};
+
+/// The other of the two, for arrays of this size.
+void transpose_resample(GradientContext& g, const Operator& op) {
+  ResampleAttrs attrs = g.attr<ResampleAttrs>();
+  const Shape& x = g.input_shape(0);
+  int64_t size[PerAxis::kMost];
+  for (int a = 0; a < x.rank() - 2; ++a) size[a] = x[2 + a];
+  attrs.size = PerAxis({size, static_cast<size_t>(x.rank() - 2)});
+  g.set(0, call(op, attrs, g.head()));
 }
+void gradient_resample(GradientContext& g) { transpose_resample(g, kResampleBackward); }
+void gradient_resample_backward(GradientContext& g) { transpose_resample(g, kResample); }
 
 void check_interpolation(const NDArray& x, const InterpolateOptions& o) {
   MX_CHECK(is_floating(x.dtype()), InvalidArgument, "[interpolate] expected floating-point elements, got ",
@@ -127,26 +120,32 @@ void check_interpolation(const NDArray& x, const InterpolateOptions& o) {
 
 }  // namespace
 
+namespace detail {
+OperatorFamily family_interpolate() { return {&kResample, &kResampleBackward}; }
+}  // namespace detail
+
 NDArray interpolate(const Arg& x, const InterpolateOptions& o) try {
   check_interpolation(x.array, o);
-  const DType dtype = x.array.dtype();
-  NDArray y = dtype == f16 || dtype == bf16 ? x.array.to(f32) : x.array;
-  for (int a = 0; a < x.array.rank() - 2; ++a) {
-    const int64_t in = y.shape()[2 + a];
+  const bool named = o.mode == "nearest" || o.mode == "nearest-exact";
+  ResampleAttrs attrs{.mode = named                 ? o.mode
+                              : o.mode == "bicubic" ? "cubic"
+                                                    : "linear",
+                      .align_corners = o.align_corners};
+  int64_t sizes[PerAxis::kMost];
+  const int axes = x.array.rank() - 2;
+  for (int a = 0; a < axes; ++a) {
+    const int64_t in = x.array.shape()[2 + a];
     const double factor =
         o.size ? 0 : o.scale_factor[o.scale_factor.size() == 1 ? 0 : static_cast<size_t>(a)];
     const int64_t out = o.size ? (*o.size)[a] : static_cast<int64_t>(static_cast<double>(in) * factor);
     MX_CHECK(out >= 1, InvalidArgument,
              "[interpolate] expected a result of at least 1 element per axis, got factor ", factor,
              " for size ", in);
-    const double step = step_of(in, out, factor, o.align_corners);
-    const Resampling r = o.mode == "nearest"         ? nearest(in, out, step, false)
-                         : o.mode == "nearest-exact" ? nearest(in, out, step, true)
-                         : o.mode == "bicubic"       ? bicubic(in, out, step, o.align_corners)
-                                                     : linear(in, out, step, o.align_corners);
-    y = resampled(Arg(y, x.where), 2 + a, r);
+    sizes[a] = out;
+    attrs.steps.push_back(step_of(in, out, factor, o.align_corners));
   }
-  return y.dtype() == dtype ? y : y.to(dtype);
+  attrs.size = PerAxis({sizes, static_cast<size_t>(axes)});
+  return call(kResample, attrs, x);
 } catch (const Error&) {
   detail::rethrow_at(x.where);
 }

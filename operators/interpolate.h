@@ -1,8 +1,8 @@
 // Resampling of images: interpolation to other sizes, and channels as pixels.
 //
-// x is (images, channels, spatial...). The functions call other operators, so they are differentiable any
-// number of times. They throw InvalidArgument for types that are not floating point, for sizes and factors
-// that do not fit, and for modes that the number of spatial axes does not have.
+// x is (images, channels, spatial...). The functions are differentiable any number of times. They throw
+// InvalidArgument for types that are not floating point, for sizes and factors that do not fit, and for modes
+// that the number of spatial axes does not have.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,9 @@ struct InterpolateOptions {
   bool align_corners = false;
 };
 
-/// As torch.nn.functional.interpolate without antialiasing. f16 and bf16 are computed in f32.
+/// As torch.nn.functional.interpolate without antialiasing. f16 and bf16 are computed in f32 and rounded
+/// once. The terms of sums have a fixed order, so results and gradients have the same bits at any number of
+/// threads.
 NDArray interpolate(const Arg& x, const InterpolateOptions& options);
 
 /// (images, channels r^2, height, width) to (images, channels, height r, width r), and back.

@@ -3,7 +3,6 @@
 #include "engine/base/check.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
-#include "operators/elementwise_unary.h"
 #include "operators/indexing.h"
 #include "operators/kernels/sparse.h"
 #include "operators/segment_attrs.h"
@@ -33,10 +32,15 @@ Shape with_rows(const Shape& x, int64_t rows) {
   return shape;
 }
 
-void infer_reduce(InferContext& c) {
+/// The same for x of a floating-point type.
+int64_t check_reduced(const InferContext& c) {
   MX_CHECK(is_floating(c.dtype(0)), InvalidArgument, "[", c.name(),
            "] expected x of a floating-point type, got ", c.dtype(0));
-  const int64_t segments = check_segments(c);
+  return check_segments(c);
+}
+
+void infer_reduce(InferContext& c) {
+  const int64_t segments = check_reduced(c);
   c.output(with_rows(c.shape(0), segments), c.dtype(0));
 }
 
@@ -65,6 +69,21 @@ void gradient_extreme(GradientContext& g) {
   // A segment without rows has no chosen ones; 0 / 0 would spoil gradients of this gradient.
   const NDArray count = maximum(segment_sum(chosen.to(head.dtype()), offsets), 1);
   g.set(0, where(chosen, spread(g, head / count, offsets), 0));
+}
+
+void infer_softmax(InferContext& c) {
+  check_reduced(c);
+  c.output(c.shape(0), c.dtype(0));
+}
+
+void run_softmax(const KernelArgs& args) {
+  kernels::segment_softmax(args, args.out[0], args.in[0], args.in[1]);
+}
+
+// As that of softmax: y (dy - the sum of y dy).
+void gradient_softmax(GradientContext& g) {
+  const NDArray &y = g.output(), &offsets = g.input(1);
+  g.set(0, y * (g.head() - spread(g, segment_sum(y * g.head(), offsets), offsets)));
 }
 
 void infer_expand(InferContext& c) {
@@ -120,6 +139,18 @@ constexpr Operator kMin = reduction(
     "segment_min", "Smallest elements of the rows of each segment; 0 for one without rows.",
     run_reduce<SegmentReduce::min>, cuda::segment_min, gradient_extreme, {.inputs = 3, .outputs = 1});
 
+constexpr Operator kSoftmax = {
+    .kernel = {"segment_softmax", run_softmax, cuda::segment_softmax, kDirectElements},
+    .doc = "Exponentials of the rows of each segment, divided by their sums.",
+    .family = "segment",
+    .inputs = {"x", "offsets"},
+    .infer = infer_softmax,
+    .gradient = gradient_softmax,
+    .gradient_uses = {.inputs = 2, .outputs = 1},
+    .dtypes = kFloating,
+    .sized_by_values = true,
+};
+
 constexpr Operator kExpand = {
     .kernel = {"segment_expand", run_expand, cuda::segment_expand, kDirectElements},
     .doc = "Rows of x, each repeated for all rows of its segment.",
@@ -150,7 +181,7 @@ NDArray call_on_segments(const Operator& op, const Attrs& attrs, const Arg& x, c
 }  // namespace
 
 namespace detail {
-OperatorFamily family_segment() { return {&kSum, &kMean, &kMax, &kMin, &kExpand, &kOffsets}; }
+OperatorFamily family_segment() { return {&kSum, &kMean, &kMax, &kMin, &kSoftmax, &kExpand, &kOffsets}; }
 }  // namespace detail
 
 NDArray segment_sum(const Arg& x, const NDArray& offsets) { return call_on_segments(kSum, {}, x, offsets); }
@@ -163,13 +194,7 @@ NDArray segment_expand(const Arg& x, const NDArray& offsets, IntArg rows) {
 }
 
 NDArray segment_softmax(const Arg& x, const NDArray& offsets) {
-  const NDArray& a = x.array;
-  MX_CHECK(a.rank() >= 1, InvalidArgument, "[segment_softmax] expected x of rank 1 or more, got rank 0");
-  const int64_t rows = a.shape()[0];
-  // The result does not depend on the shift, so no gradient flows through it.
-  const NDArray shift = segment_max({a.detach(), x.where}, offsets);
-  const NDArray e = exp(a - segment_expand({shift, x.where}, offsets, rows));
-  return e / segment_expand(segment_sum({e, x.where}, offsets), offsets, rows);
+  return call_on_segments(kSoftmax, {}, x, offsets);
 }
 
 NDArray segment_offsets(const Arg& ids, IntArg segments) {

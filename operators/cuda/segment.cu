@@ -62,6 +62,29 @@ __global__ void __launch_bounds__(kBlock)
   if (G::lane() == 0) store(y, rows.inner.offset(1, j) + s * rows.y_step, value);
 }
 
+/// A group computes one column of a segment.
+template <class A, int kLanes>
+__global__ void __launch_bounds__(kBlock)
+    softmax_segments(Elements x, Elements y, Integers offsets, SegmentRows rows, int64_t entries, int64_t n) {
+  using G = Group<kLanes>;
+  const int64_t index = G::row();
+  if (index >= n) return;
+  const int64_t s = index / rows.n, j = index - s * rows.n;
+  const EntryRange range(offsets, s, entries);
+  const int64_t from = rows.inner.offset(0, j), to = rows.inner.offset(1, j);
+  const SegmentFold<A> larger{SegmentReduce::max};
+  A top = larger.start();
+  for (int64_t i = range.first + G::lane(); i < range.end; i += kLanes)
+    top = larger.kept(top, load<A>(x, from + i * rows.x_step));
+  top = G::all(top, [&](A a, A b) { return larger.kept(a, b); });
+  A total{0};
+  for (int64_t i = range.first + G::lane(); i < range.end; i += kLanes)
+    total += std::exp(load<A>(x, from + i * rows.x_step) - top);
+  const A scale = A{1} / G::all(total, Add());
+  for (int64_t i = range.first + G::lane(); i < range.end; i += kLanes)
+    store(y, to + i * rows.y_step, std::exp(load<A>(x, from + i * rows.x_step) - top) * scale);
+}
+
 void check_segments(const KernelArgs& args, const char* op, const Tensor& offsets, int64_t rows) {
   const EntryCheck check{offsets, rows};
   BadValues bad(args, bad_entries(op, "offsets", check));
@@ -117,6 +140,21 @@ void segment_sum(const KernelArgs& args) { fold_all(args, SegmentReduce::sum); }
 void segment_mean(const KernelArgs& args) { fold_all(args, SegmentReduce::mean); }
 void segment_max(const KernelArgs& args) { fold_all(args, SegmentReduce::max); }
 void segment_min(const KernelArgs& args) { fold_all(args, SegmentReduce::min); }
+
+void segment_softmax(const KernelArgs& args) {
+  const Tensor &x = args.in[0], &offsets = args.in[1], &y = args.out[0];
+  check_segments(args, "segment_softmax", offsets, x.shape[0]);
+  const SegmentRows rows(x, y);
+  const int64_t n = (offsets.shape[0] - 1) * rows.n;
+  if (n == 0) return;
+  visit_real(x.dtype, [&]<class A>() {
+    const auto run = [&](int lanes, auto kernel) {
+      launch(stream_of(args), whole_grid(n, kBlock / lanes), kBlock, 0, kernel, elements_of(x),
+             elements_of(y), Integers(offsets), rows, x.shape[0], n);
+    };
+    rows.n >= kWarp / 2 ? run(1, softmax_segments<A, 1>) : run(kWarp, softmax_segments<A, kWarp>);
+  });
+}
 
 void segment_expand(const KernelArgs& args) {
   const Tensor &x = args.in[0], &offsets = args.in[1], &y = args.out[0];

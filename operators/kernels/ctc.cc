@@ -10,6 +10,7 @@
 #include "ndarray/scalar.h"
 #include "operators/kernels/bad_values.h"
 #include "operators/kernels/ctc_formulas.h"
+#include "operators/kernels/ctc_rows.h"
 #include "operators/kernels/row_convert.h"
 
 namespace mx::kernels {
@@ -27,6 +28,9 @@ double float_at(const Tensor& t, int64_t i) {
 }
 
 /// One sample: its labels with blanks around each of them, and its scores.
+///
+/// The variables of a step are logarithms for all states, with two of the probability 0 on either side of
+/// them (kEdge), so that those of the states before and after are read without a condition.
 class Sequence {
  public:
   Sequence(const CtcArgs& args, int64_t sample, int64_t first_label)
@@ -44,72 +48,91 @@ class Sequence {
       states_.push_back(label);
       states_.push_back(args.blank);
     }
-    // The scores of the classes at one step.
     row_.resize(static_cast<size_t>(classes));
+    state_scores_.resize(states_.size());
+    may_skip_.resize(states_.size() + kEdge, kNever);
+    for (int64_t s = 3; s < states(); s += 2)
+      if (label(s) != label(s - 2)) may_skip_[static_cast<size_t>(s)] = 0;
   }
+
+  static constexpr int64_t kEdge = 2;
 
   int64_t states() const { return static_cast<int64_t>(states_.size()); }
   int64_t label(int64_t s) const { return states_[static_cast<size_t>(s)]; }
-  /// Returns true if state s may follow state s - 2: it is a label, and not the same one.
-  bool skips(int64_t s) const { return s >= 2 && label(s) != args_.blank && label(s) != label(s - 2); }
-  const std::vector<double>& scores(int64_t step) {
-    const Tensor& x = args_.log_probs;
-    load_run(row_.data(), x.data, x.dtype, step * x.strides[0] + sample_ * x.strides[1], x.strides[2],
-             x.shape[2]);
-    return row_;
-  }
+  /// Numbers of a step's variables in memory.
+  int64_t pitch() const { return states() + 2 * kEdge; }
 
   /// The logarithm of the probability of all paths that are in a state at a step; `alphas` gets those of all
-  /// steps, one row after the other. Returns the loss.
+  /// steps, pitch() for each, from state -kEdge on. Returns the loss.
   double forward(std::vector<double>& alphas) {
     const int64_t n = states();
-    alphas.assign(static_cast<size_t>(std::max<int64_t>(1, steps) * n), kNever);
+    alphas.assign(static_cast<size_t>(std::max<int64_t>(1, steps) * pitch()), kNever);
     if (steps == 0) return n == 1 ? 0 : -kNever;
-    const auto at = [&](int64_t t, int64_t s) -> double& { return alphas[static_cast<size_t>(t * n + s)]; };
     for (int64_t t = 0; t < steps; ++t) {
-      const std::vector<double>& score = scores(t);
-      // States from which the end cannot be reached any more, and those that cannot have been reached yet.
-      const int64_t first = std::max<int64_t>(0, n - 2 * (steps - t)), end = std::min(n, 2 * (t + 1));
-      for (int64_t s = first; s < end; ++s) {
-        double sum = 0;
-        if (t > 0) {
-          const double stay = at(t - 1, s), step = s >= 1 ? at(t - 1, s - 1) : kNever;
-          sum = skips(s) ? log_add(stay, step, at(t - 1, s - 2)) : log_add(stay, step);
-        }
-        at(t, s) = sum + score[static_cast<size_t>(label(s))];
-      }
+      const auto [first, end] = reachable(t);
+      const double* const score = scores(t) + first;
+      double* const now = alphas.data() + t * pitch() + kEdge + first;
+      const double* const before = now - pitch();
+      if (t == 0)
+        std::copy(score, score + (end - first), now);
+      else
+        detail::ctc_next_states({before, before - 1, before - 2, may_skip_.data() + first, score, now},
+                                end - first);
     }
-    return -(n > 1 ? log_add(at(steps - 1, n - 1), at(steps - 1, n - 2)) : at(steps - 1, n - 1));
+    const double* const last = alphas.data() + (steps - 1) * pitch() + kEdge;
+    return -(n > 1 ? log_add(last[n - 1], last[n - 2]) : last[n - 1]);
   }
 
-  /// Calls f(step, s, beta): the logarithm of the probability of all paths that are in state s at the step,
-  /// from that step on.
+  /// Calls f(step, shares, first, end): the probabilities that the path is in the states from `first` to
+  /// end - 1 at the step, and 0 elsewhere. `alphas` are those of forward(), which has returned `loss`.
   template <class F>
-  void backward(const F& f) {
-    const int64_t n = states();
-    std::vector<double> next(static_cast<size_t>(n), kNever), now = next;
-    const auto later = [&](int64_t s) { return s < n ? next[static_cast<size_t>(s)] : kNever; };
+  void backward(const std::vector<double>& alphas, double loss, const F& f) {
+    // As alphas: the logarithm of the probability of all paths that are in a state, from that step on.
+    std::vector<double> next(static_cast<size_t>(pitch()), kNever), now = next;
+    std::vector<double> shares(states_.size());
     for (int64_t t = steps - 1; t >= 0; --t) {
-      const std::vector<double>& score = scores(t);
+      const auto [first, end] = reachable(t);
+      const double* const score = scores(t) + first;
       std::fill(now.begin(), now.end(), kNever);
-      const int64_t first = std::max<int64_t>(0, n - 2 * (steps - t)), end = std::min(n, 2 * (t + 1));
-      for (int64_t s = first; s < end; ++s) {
-        double sum = 0;
-        if (t < steps - 1)
-          sum = s + 2 < n && skips(s + 2) ? log_add(later(s), later(s + 1), later(s + 2))
-                                          : log_add(later(s), later(s + 1));
-        now[static_cast<size_t>(s)] = sum + score[static_cast<size_t>(label(s))];
-      }
-      for (int64_t s = first; s < end; ++s) f(t, s, now[static_cast<size_t>(s)], score);
+      double* const beta = now.data() + kEdge + first;
+      const double* const later = next.data() + kEdge + first;
+      if (t == steps - 1)
+        std::copy(score, score + (end - first), beta);
+      else
+        detail::ctc_next_states({later, later + 1, later + 2, may_skip_.data() + first + 2, score, beta},
+                                end - first);
+      detail::ctc_shares(alphas.data() + t * pitch() + kEdge + first, beta, score, loss, shares.data(),
+                         end - first);
+      f(t, shares.data(), first, end);
       std::swap(now, next);
     }
   }
 
  private:
+  struct Range {
+    int64_t first, end;
+  };
+  /// The states but those from which the end cannot be reached any more, and those that cannot have been
+  /// reached yet.
+  Range reachable(int64_t t) const {
+    const int64_t first = std::max<int64_t>(0, states() - 2 * (steps - t));
+    return {first, std::max(first, std::min(states(), 2 * (t + 1)))};
+  }
+  /// The scores of all states at a step.
+  const double* scores(int64_t step) {
+    const Tensor& x = args_.log_probs;
+    load_run(row_.data(), x.data, x.dtype, step * x.strides[0] + sample_ * x.strides[1], x.strides[2],
+             x.shape[2]);
+    for (size_t s = 0; s < states_.size(); ++s) state_scores_[s] = row_[static_cast<size_t>(states_[s])];
+    return state_scores_.data();
+  }
+
   const CtcArgs& args_;
   const int64_t sample_;
   std::vector<int64_t> states_;
-  std::vector<double> row_;
+  std::vector<double> row_, state_scores_;  // scores of the classes and of the states at one step
+  std::vector<double>
+      may_skip_;  // 0 if a state may follow the one two before it: another label; else -infinity
 
  public:
   const int64_t steps;
@@ -168,19 +191,20 @@ void ctc_loss_backward(const Tensor& dlog_probs, const Tensor& dloss, const CtcA
         continue;
       }
       // The share of each class at a step: the probability that the path is in one of its states.
-      int64_t current = sequence.steps;
-      sequence.backward([&](int64_t t, int64_t s, double beta, const std::vector<double>& score) {
-        if (t != current) {
-          if (current < sequence.steps) store(current);
-          std::fill(row.begin(), row.end(), 0.);
-          current = t;
+      const auto blank = static_cast<size_t>(args.blank);
+      sequence.backward(alphas, loss, [&](int64_t t, const double* shares, int64_t from, int64_t to) {
+        std::fill(row.begin(), row.end(), 0.);
+        double blanks = 0;  // every other state is one
+        for (int64_t s = from; s < to; ++s) {
+          const double share = head * shares[s - from];
+          if (s % 2 == 0)
+            blanks -= share;
+          else
+            row[static_cast<size_t>(sequence.label(s))] -= share;
         }
-        const double alpha = alphas[static_cast<size_t>(t * sequence.states() + s)];
-        const auto c = static_cast<size_t>(sequence.label(s));
-        // A state of probability 0 has no share; its score is -infinity.
-        if (alpha != kNever && beta != kNever) row[c] -= head * std::exp(alpha + beta - score[c] + loss);
+        row[blank] = blanks;
+        store(t);
       });
-      if (current < sequence.steps) store(current);
     }
   });
 }

@@ -170,9 +170,15 @@ void csr_sample(const KernelArgs& args, const Tensor& out, const Tensor& left, c
   });
 }
 
-void segment_reduce(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets,
-                    SegmentReduce how) {
-  const Offsets at(args, offsets, x.shape[0], "offsets", name_of(how));
+namespace {
+
+/// Calls run(first, rows, n, x, y, s) for each segment s of `rows` rows from `first` on, where x and y point
+/// to the contiguous elements of both arrays, in the type in which they are computed, and a row has n of
+/// them.
+template <class Run>
+void each_segment(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets,
+                  const char* op, const Run& run) {
+  const Offsets at(args, offsets, x.shape[0], "offsets", op);
   visit_compute(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     const SparseInput from(args, x, compute_type(out.dtype));
@@ -180,18 +186,32 @@ void segment_reduce(const KernelArgs& args, const Tensor& out, const Tensor& x, 
     int64_t n = 1;
     for (int i = 1; i < x.rank(); ++i) n *= x.shape[i];
     parallel_for(at.count, at.grain(n), [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; ++s) {
-        const int64_t first = at.data()[s], rows = at.data()[s + 1] - first;
-        T* const to = y.template as<T>() + s * n;
-        if (rows == 0) {
-          std::fill_n(to, n, T{0});
-        } else {
-          detail::reduce_segment(how, from.as<T>() + first * n, rows, n, to);
-        }
-      }
+      for (int64_t s = begin; s < end; ++s)
+        run(at.data()[s], at.data()[s + 1] - at.data()[s], n, from.as<T>(), y.template as<T>(), s);
     });
     y.store();
   });
+}
+
+}  // namespace
+
+void segment_reduce(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets,
+                    SegmentReduce how) {
+  each_segment(args, out, x, offsets, name_of(how),
+               [how]<class T>(int64_t first, int64_t rows, int64_t n, const T* from, T* y, int64_t s) {
+                 T* const to = y + s * n;
+                 if (rows == 0)
+                   std::fill_n(to, n, T{0});
+                 else
+                   detail::reduce_segment(how, from + first * n, rows, n, to);
+               });
+}
+
+void segment_softmax(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets) {
+  each_segment(args, out, x, offsets, "segment_softmax",
+               []<class T>(int64_t first, int64_t rows, int64_t n, const T* from, T* y, int64_t) {
+                 if (rows > 0) detail::softmax_segment(from + first * n, rows, n, y + first * n);
+               });
 }
 
 void segment_expand(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets) {

@@ -52,6 +52,9 @@ constexpr const char* name_of(SegmentReduce how) {
 /// and min give NaN if an element is NaN.
 void segment_reduce(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets,
                     SegmentReduce how);
+/// out[i, ..] = exp(x[i, ..]) / sum of exp(x[k, ..]) over the rows k of the segment of i. As softmax: no
+/// overflow, and NaN where the largest x of a segment is not finite.
+void segment_softmax(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets);
 /// out[i, ..] = x[s, ..] for every row i of segment s. Any type.
 void segment_expand(const KernelArgs& args, const Tensor& out, const Tensor& x, const Tensor& offsets);
 /// out[s] = number of ids below s, for s = 0 .. out.shape[0] - 1: the offsets of segments whose rows have

@@ -1,5 +1,8 @@
 #include "operators/kernels/sparse_rows.h"
 
+#include <cmath>
+#include <limits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "operators/kernels/sparse_rows.cc"
 #include <hwy/foreach_target.h>
@@ -144,6 +147,57 @@ void reduce_segment_of(SegmentReduce how, const T* x, int64_t count, int64_t n, 
   }
 }
 
+/// Softmax of some columns of all rows; `here` is their number, at most that of a vector's lanes.
+template <class T>
+HWY_INLINE void softmax_columns(const T* x, int64_t count, int64_t n, int64_t here, T* out) {
+  const hn::ScalableTag<T> d;
+  auto top = load_some(d, x, here);
+  for (int64_t i = 1; i < count; ++i) top = max_or_nan(d, top, load_some(d, x + i * n, here));
+  auto total = hn::Zero(d);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto e = exp_below(d, hn::Sub(load_some(d, x + i * n, here), top));
+    store_some(d, e, out + i * n, here);
+    total = hn::Add(total, e);
+  }
+  const auto one = hn::Set(d, T{1}), nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
+  const auto scale = hn::IfThenElse(hn::IsFinite(top), hn::Div(one, total), nan);
+  for (int64_t i = 0; i < count; ++i)
+    store_some(d, hn::Mul(load_some(d, out + i * n, here), scale), out + i * n, here);
+}
+
+/// The same for rows of fewer elements than a vector has lanes: all rows are one array for the exponentials.
+template <class T>
+HWY_INLINE void softmax_few_columns(const T* x, int64_t count, int64_t n, T* out) {
+  const hn::ScalableTag<T> d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), size = count * n;
+  T tops[HWY_MAX_BYTES / sizeof(T)] = {};
+  for (int64_t j = 0; j < n; ++j) {
+    T& top = tops[j] = x[j];
+    for (int64_t i = j + n; i < size; i += n) top = x[i] > top || std::isnan(x[i]) ? x[i] : top;
+    for (int64_t i = j; i < size; i += n) out[i] = x[i] - top;
+  }
+  for (int64_t i = 0; i < size; i += lanes) {
+    const int64_t here = size - i < lanes ? size - i : lanes;
+    store_some(d, exp_below(d, load_some(d, out + i, here)), out + i, here);
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    T total{0};
+    for (int64_t i = j; i < size; i += n) total += out[i];
+    const T scale = std::isfinite(tops[j]) ? T{1} / total : std::numeric_limits<T>::quiet_NaN();
+    for (int64_t i = j; i < size; i += n) out[i] *= scale;
+  }
+}
+
+template <class T>
+HWY_INLINE void softmax_of(const T* x, int64_t count, int64_t n, T* out) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<T>()));
+  if (n < lanes / 2) return softmax_few_columns(x, count, n, out);
+  for (int64_t j = 0; j < n; j += lanes)
+    softmax_columns(x + j, count, n, n - j < lanes ? n - j : lanes, out + j);
+}
+
+void softmax_f32(const float* x, int64_t count, int64_t n, float* out) { softmax_of(x, count, n, out); }
+void softmax_f64(const double* x, int64_t count, int64_t n, double* out) { softmax_of(x, count, n, out); }
 void product_f32_i32(const SparseRow<float, int32_t>& row, float* out) { product_of_row(row, out); }
 void product_f32_i64(const SparseRow<float, int64_t>& row, float* out) { product_of_row(row, out); }
 void product_f64_i32(const SparseRow<double, int32_t>& row, double* out) { product_of_row(row, out); }
@@ -186,6 +240,8 @@ HWY_EXPORT(add_f32);
 HWY_EXPORT(add_f64);
 HWY_EXPORT(segment_f32);
 HWY_EXPORT(segment_f64);
+HWY_EXPORT(softmax_f32);
+HWY_EXPORT(softmax_f64);
 
 namespace detail {
 
@@ -232,6 +288,12 @@ void reduce_segment(SegmentReduce how, const float* x, int64_t count, int64_t n,
 }
 void reduce_segment(SegmentReduce how, const double* x, int64_t count, int64_t n, double* out) {
   HWY_DYNAMIC_DISPATCH(segment_f64)(how, x, count, n, out);
+}
+void softmax_segment(const float* x, int64_t count, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(softmax_f32)(x, count, n, out);
+}
+void softmax_segment(const double* x, int64_t count, int64_t n, double* out) {
+  HWY_DYNAMIC_DISPATCH(softmax_f64)(x, count, n, out);
 }
 
 }  // namespace detail

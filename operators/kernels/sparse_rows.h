@@ -43,4 +43,8 @@ void add_row(const double* from, double* out, int64_t n);
 void reduce_segment(SegmentReduce how, const float* x, int64_t count, int64_t n, float* out);
 void reduce_segment(SegmentReduce how, const double* x, int64_t count, int64_t n, double* out);
 
+/// out[i * n + j] = exp(x[i * n + j]) / sum of exp(x[k * n + j]) over `count` rows; count > 0.
+void softmax_segment(const float* x, int64_t count, int64_t n, float* out);
+void softmax_segment(const double* x, int64_t count, int64_t n, double* out);
+
 }  // namespace mx::kernels::detail

@@ -20,6 +20,7 @@ const detail::SampleTable& sample_table() {
     detail::add_fft_samples(all);
     detail::add_fill_ops_samples(all);
     detail::add_indexing_samples(all);
+    detail::add_interpolate_samples(all);
     detail::add_linalg_samples(all);
     detail::add_loss_samples(all);
     detail::add_loss_elementwise_samples(all);

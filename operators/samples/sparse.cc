@@ -71,7 +71,7 @@ std::vector<Sample> samples_sum_rows() {
 void add_sparse_samples(SampleTable& table) {
   table["csr_matmul"] = samples_csr_matmul;
   table["csr_sample"] = samples_csr_sample;
-  for (const char* name : {"segment_sum", "segment_mean", "segment_max", "segment_min"})
+  for (const char* name : {"segment_sum", "segment_mean", "segment_max", "segment_min", "segment_softmax"})
     table[name] = samples_segment_reduce;
   table["sum_rows"] = samples_sum_rows;
   table["segment_expand"] = samples_segment_expand;

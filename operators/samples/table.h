@@ -24,6 +24,7 @@ void add_elementwise_unary_samples(SampleTable& table);
 void add_fft_samples(SampleTable& table);
 void add_fill_ops_samples(SampleTable& table);
 void add_indexing_samples(SampleTable& table);
+void add_interpolate_samples(SampleTable& table);
 void add_linalg_samples(SampleTable& table);
 void add_loss_samples(SampleTable& table);
 void add_loss_elementwise_samples(SampleTable& table);

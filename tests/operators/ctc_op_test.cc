@@ -3,10 +3,12 @@
 
 #include <map>
 
+#include "operators/operators.h"
 #include "operators/softmax.h"
 #include "tests/operators/gradient_support.h"
 #include "tests/operators/values.h"
 #include "tests/support/errors.h"
+#include "tests/support/instruction_sets.h"
 #include "tests/support/thread_limit.h"
 
 namespace mx {
@@ -152,6 +154,59 @@ TEST(CtcLoss, AnInputThatIsTooShortHasAnInfiniteLoss) {
 }
 
 // Far more alignments than a double can count.
+/// The loss of one sample by the recurrence over states. scores: by step, then class; the blank is class 0.
+double loss_by_recurrence(const Values& scores, int64_t steps, int64_t classes, const Values& labels) {
+  std::vector<size_t> states = {0};
+  for (const double label : labels) {
+    states.push_back(static_cast<size_t>(label));
+    states.push_back(0);
+  }
+  const auto sum = [](double a, double b) {
+    return a == -kInfinity && b == -kInfinity ? a : std::max(a, b) + std::log1p(std::exp(-std::abs(a - b)));
+  };
+  Values now(states.size(), -kInfinity);
+  for (int64_t t = 0; t < steps; ++t) {
+    Values next(states.size(), -kInfinity);
+    for (size_t s = 0; s < states.size(); ++s) {
+      double before = t == 0 && s < 2 ? 0 : now[s];
+      if (t > 0 && s > 0) before = sum(before, now[s - 1]);
+      if (t > 0 && s > 1 && states[s] != 0 && states[s] != states[s - 2]) before = sum(before, now[s - 2]);
+      next[s] = before + scores[static_cast<size_t>(t * classes) + states[s]];
+    }
+    now = next;
+  }
+  return -sum(now[states.size() - 1], now[states.size() - 2]);
+}
+
+// States beside the sizes of vectors. Some scores are so low that they are no part of any sum, or impossible.
+TEST(CtcLoss, IsThatOfTheRecurrenceWithEveryInstructionSet) {
+  int possible = 0;
+  for (const int64_t most : {1, 3, 4, 7, 12, 30}) {
+    const int64_t steps = 2 * most + 5, classes = 5;
+    NDArray scores = log_softmax(numbers({steps, 1, classes}, f64, 7) * 20, 2);
+    scores = where(numbers({steps, 1, classes}, f64, 8) > 1.8, -2000, scores);
+    scores = where(numbers({steps, 1, classes}, f64, 9) > 2.2, -kInfinity, scores);
+    const NDArray labels = abs(numbers({1, most}, i64, 10)) % 4 + 1;
+    const NDArray lengths = array<int64_t>({steps}), targets = array<int64_t>({most});
+    const double want = loss_by_recurrence(test::values(scores), steps, classes, test::values(labels));
+    const Operator& backward = *find_operator("ctc_loss_backward");
+    possible += std::isfinite(want) ? 1 : 0;
+    Values first;
+    test::with_every_instruction_set([&](int64_t) {
+      test::expect_values({want}, ctc_loss(scores, labels, lengths, targets, {.reduction = "sum"}),
+                          std::to_string(most));
+      const std::vector<NDArray> inputs = {ones({1}, f64), scores, labels, lengths, targets};
+      const NDArray slopes = call(backward, CtcAttrs{}, inputs)[0];
+      if (first.empty()) first = test::values(slopes);
+      test::expect_values(first, slopes, std::to_string(most), 10);
+      // At each step the path is in some state.
+      if (std::isfinite(want))
+        test::expect_values(Values(static_cast<size_t>(steps), -1), sum(slopes, {1, 2}), "steps", 100);
+    });
+  }
+  EXPECT_GE(possible, 4);
+}
+
 TEST(CtcLoss, LongSequencesStayInRange) {
   const int64_t steps = 700, classes = 5;
   const NDArray scores = full({steps, 1, classes}, -std::log(5.), f64);

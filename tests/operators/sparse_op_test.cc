@@ -17,12 +17,14 @@
 #include "operators/sparse_csr.h"
 #include "tests/operators/values.h"
 #include "tests/support/errors.h"
+#include "tests/support/instruction_sets.h"
 
 namespace mx {
 namespace {
 
 using test::expect_error;
 using test::expect_values;
+using test::kInfinity;
 using test::kNan;
 using test::numbers;
 using test::Values;
@@ -223,14 +225,49 @@ TEST(SegmentOp, ExpandRepeatsRowsOfAnyType) {
   });
 }
 
+// Rows of fewer elements than a vector, of a few and of many; the second segment is empty.
+void expect_softmax_of_each_segment() {
+  const NDArray at = array<int64_t>({0, 2, 2, 7, 50});
+  for (const DType type : {f64, f32, f16, bf16})
+    for (const int64_t n : {0, 1, 3, 8, 16, 37})
+      for (const NDArray& x : test::layouts((numbers({50, n}, f64) * 30).to(type))) {
+        Values want;
+        for (const auto& [begin, end] : {std::pair(0, 2), {2, 7}, {7, 50}}) {
+          const Values part = values(softmax(x.slice(0, Slice{begin, end}).to(f64), 0));
+          want.insert(want.end(), part.begin(), part.end());
+        }
+        expect_values(want, segment_softmax(x, at), "segment_softmax " + std::to_string(n));
+      }
+}
+
 TEST(SegmentOp, SoftmaxIsThatOfEachSegmentAlone) {
-  const NDArray x = numbers({7, 3}, f64) * 300, at = array<int64_t>({0, 2, 2, 7});
-  const NDArray y = segment_softmax(x, at);
-  const Values first = values(softmax(x.slice(0, Slice{0, 2}), 0)),
-               second = values(softmax(x.slice(0, Slice{2, 7}), 0));
-  Values want = first;
-  want.insert(want.end(), second.begin(), second.end());
-  expect_values(want, y, "segment_softmax");
+  test::with_every_instruction_set([](int64_t) { expect_softmax_of_each_segment(); });
+  const NDArray at = array<int64_t>({0, 2, 2, 7, 50});
+  EXPECT_EQ(values(segment_softmax(numbers({50}, f64), at)),
+            values(segment_softmax(numbers({50}, f64).reshape({50, 1}), at)));
+  expect_error<InvalidArgument>("end with the number of entries, 4, got 3", [] {
+    segment_softmax(ones({4}), array<int64_t>({0, 3})).wait();
+  });
+}
+
+void expect_softmax_of_extremes() {
+  for (const DType type : {f64, f32})
+    for (const int64_t n : {1, 16}) {
+      const NDArray column =
+          array<double>({1000, -1000, 999, kInfinity, 1, -kInfinity, -kInfinity, -kInfinity, 2, kNan, 3, 4});
+      const NDArray x = (column.reshape({12, 1}) + zeros({1, n}, f64)).to(type);
+      const NDArray y = segment_softmax(x, array<int64_t>({0, 3, 5, 7, 9, 12}));
+      Values want;
+      for (const auto& [begin, end] : {std::pair(0, 3), {3, 5}, {5, 7}, {7, 9}, {9, 12}}) {
+        const Values part = values(softmax(x.slice(0, Slice{begin, end}), 0));
+        want.insert(want.end(), part.begin(), part.end());
+      }
+      expect_values(want, y, "segment_softmax");
+    }
+}
+
+TEST(SegmentOp, SoftmaxOfLargeAndInfiniteNumbersIsThatOfSoftmax) {
+  test::with_every_instruction_set([](int64_t) { expect_softmax_of_extremes(); });
 }
 
 TEST(SparseCSRTest, CoordinatesInAnyOrderAddUp) {

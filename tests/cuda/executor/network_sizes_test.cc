@@ -30,7 +30,8 @@ TEST_F(CudaNetworkSizes, Segments) {
   for (const DType type : {f32, bf16}) {
     for (const Shape& shape : {Shape{2000}, Shape{300, 40}, Shape{90, 3, 2}, Shape{0, 4}, Shape{7, 0}}) {
       const NDArray x = numbers(shape).to(type), offsets = offsets_to(shape[0], 9);
-      for (const char* name : {"segment_sum", "segment_mean", "segment_max", "segment_min"})
+      for (const char* name :
+           {"segment_sum", "segment_mean", "segment_max", "segment_min", "segment_softmax"})
         expect_same(name, {}, {x, offsets});
       Shape few = shape;
       few[0] = 9;

@@ -1,5 +1,5 @@
-// The CUDA kernels of Fourier transforms, of linear algebra and of the CTC loss with sizes that the samples
-// do not have.
+// The CUDA kernels of Fourier transforms, of linear algebra, of the CTC loss and of interpolation with sizes
+// that the samples do not have.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include "operators/fft_attrs.h"
 #include "operators/linalg_records.h"
 #include "operators/matmul.h"
+#include "operators/resample_attrs.h"
 #include "operators/softmax.h"
 #include "operators/unfold.h"
 #include "tests/cuda/executor/kernel_cases.h"
@@ -177,6 +178,32 @@ TEST_F(CudaTransformSizes, CtcLosses) {
   const NDArray longer = log_softmax(numbers({300, 1, 5}));
   expect_same("ctc_loss_backward", CtcAttrs{4},
               {numbers({1}), longer, labels({1, 140}, 4), array<int64_t>({300}), array<int64_t>({140})});
+}
+
+TEST_F(CudaTransformSizes, Interpolations) {
+  const int64_t sizes[][2] = {{1, 9}, {9, 1}, {40, 7}, {7, 40}, {300, 290}};
+  for (const char* mode : {"nearest", "nearest-exact", "linear", "cubic"})
+    for (const auto& [in, out] : sizes)
+      for (const bool corners : {false, true}) {
+        const double step = !corners  ? static_cast<double>(in) / static_cast<double>(out)
+                            : out > 1 ? static_cast<double>(in - 1) / static_cast<double>(out - 1)
+                                      : 0;
+        detail::ResampleAttrs attrs{.size = out, .steps = {step}, .mode = mode, .align_corners = corners};
+        expect_same("resample", attrs, {numbers({2, 2, in})});
+        attrs.size = in;
+        expect_same("resample_backward", attrs, {numbers({2, 2, out})});
+        if (kThreadSanitizer) return;
+      }
+  detail::ResampleAttrs attrs{.size = {5, 9}, .steps = {0.6, 0.5}, .mode = "cubic"};
+  for (const DType type : {f64, bf16}) {
+    expect_same("resample", attrs, {numbers({3, 2, 4, 5}).to(type).swap_axes(0, 1)});
+    expect_same("resample_backward", attrs, {numbers({3, 2, 11, 17}).to(type).swap_axes(0, 1)});
+  }
+  expect_same("resample", attrs, {zeros({0, 2, 4, 5})});
+  // A factor so small that all elements but the last are in no result, and sizes that the step does not fit.
+  attrs.steps = {3, 100};
+  expect_same("resample", attrs, {numbers({1, 1, 4, 5})});
+  expect_same("resample_backward", attrs, {numbers({1, 1, 4, 5})});
 }
 
 }  // namespace
