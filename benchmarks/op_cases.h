@@ -7,9 +7,8 @@
 //   sgemm_<n>     c = a b with square float32 matrices, row-major; 2 n^3 operations.
 //   igemm_<n>     the same with int8 operands and an int32 result
 //
-//   solve_<n> cholesky_<n> svdvals_<n>    square float32 matrices; a right side of n columns; 8/3 n^3, n^3 /
-//   3
-//                 and 4 n^3 operations
+//   solve_<n> cholesky_<n> svdvals_<n>    square float32 matrices; a right side of n columns; 8/3 n^3,
+//                 n^3 / 3 and 4 n^3 operations
 //   rfft_<n>      rows of n float32, 64Ki in all; 5/2 log2(n) operations per number
 //
 //   add mul            c = a + b, c = a * b
@@ -18,7 +17,9 @@
 //   softmax log_softmax    over rows of 128
 //   layer_norm rms_norm    over rows of 128, with weight (and bias); _backward: dx, dweight (and dbias)
 //   batch_norm         of (n, 16 channels, m) in training, with weight and bias; _backward: dx, dweight,
-//   dbias transpose          a square matrix into a contiguous one cast_f16           float32 to float16
+//                      dbias
+//   transpose          a square matrix into a contiguous one
+//   cast_f16           float32 to float16
 //   cumsum sort        of the operand as one row; sort counts only the values, even if it returns indices too
 //   where              by a mask of bools
 //   take               c[i] = a[index[i]], int64 indices in random order
@@ -27,15 +28,13 @@
 //   adam               one step of a parameter: reads value, gradient and two moments, writes all of them but
 //                      the gradient
 //
-//   conv_fwd conv_data conv_weights    a convolution of float32 images (images, channels, height, width), and
-//   its
-//                  gradients with respect to images and weights, in the shapes of conv_shapes(); GFLOP/s
-//                  count every product, also those with padding
+//   conv_fwd conv_data conv_weights    a convolution of float32 images (images, channels, height, width),
+//                  and its gradients with respect to images and weights, in the shapes of conv_shapes();
+//                  GFLOP/s count every product, also those with padding
 //
-//   csr_matmul_<n> csr_matmul_t_<n>    a sparse matrix (kSparseRows, kSparseRows) with kSparseEntries entries
-//   in
-//                  each row at random columns, or its transpose, times a dense one of n columns; 2 operations
-//                  for each entry and column
+//   csr_matmul_<n> csr_matmul_t_<n>    a sparse matrix (kSparseRows, kSparseRows) with kSparseEntries
+//                  entries in each row at random columns, or its transpose, times a dense one of n columns;
+//                  2 operations for each entry and column
 //   segment_sum_<n>    of kSparseRows segments of kSparseEntries rows of n numbers
 //   lstm_fwd gru_fwd    a recurrent layer of one direction with biases, in the shapes of recurrent_shapes();
 //   lstm_train          GFLOP/s count the products of inputs and states. _train: with the gradients of
@@ -46,9 +45,9 @@
 //   attention_train    products, half of them if causal; _train as above
 //   rotary_embedding   of rows of 64
 //   convolution_1d convolution_3d convolution_transpose    in the shapes of spatial_shapes(), counted as
-//   conv_ max_pool avg_pool max_pool_train    windows of 2 x 2 without overlap; GB/s count operand and
-//   result, with
-//                      gradients twice
+//                      conv_
+//   max_pool avg_pool max_pool_train    windows of 2 x 2 without overlap; GB/s count operand and result,
+//                      with gradients twice
 //   group_norm instance_norm group_norm_train    of (n, 16 channels, m), 4 groups, with weight and bias
 //   nearest bilinear bicubic    interpolation of images to twice their height and width
 //   unfold fold        windows of 3 x 3 of padded images, and their sums
