@@ -50,12 +50,23 @@ TEST(RotaryOp, AgreesWithAPlainLoopForAllSamplesAndTypes) {
 TEST(RotaryOp, AgreesWithAPlainLoopForAllSizes) {
   for (const int64_t length : {0, 1, 7, 300})
     for (const int64_t width : {0, 2, 6, 64, 130})
-      for (const bool interleaved : {false, true}) {
-        const NDArray x = test::numbers({2, 3, length, width}, f64);
-        const RotaryOptions o{.offset = 11, .interleaved = interleaved};
-        test::expect_values(plain_rotary(x, o), rotary_embedding(x, o), std::to_string(length), 10);
-        const NDArray turned = x.swap_axes(1, 2);
-        test::expect_values(plain_rotary(turned, o), rotary_embedding(turned, o), "swapped", 10);
+      for (const DType type : {f64, f32})
+        for (const bool interleaved : {false, true}) {
+          const NDArray x = test::numbers({2, 3, length, width}, type);
+          const RotaryOptions o{.offset = 11, .interleaved = interleaved};
+          test::expect_values(plain_rotary(x, o), rotary_embedding(x, o), std::to_string(length), 10);
+          const NDArray turned = x.swap_axes(1, 2);
+          test::expect_values(plain_rotary(turned, o), rotary_embedding(turned, o), "swapped", 10);
+        }
+}
+
+TEST(RotaryOp, LargeAndNegativePositions) {
+  for (const int64_t offset : {-100, -33, -32, -1, 100'000, 1'000'000})
+    for (const int64_t length : {3, 70})
+      for (const bool inverse : {false, true}) {
+        const NDArray x = test::numbers({length, 16}, f32);
+        const RotaryOptions o{.offset = offset, .inverse = inverse};
+        test::expect_values(plain_rotary(x, o), rotary_embedding(x, o), std::to_string(offset), 10);
       }
 }
 
@@ -67,6 +78,15 @@ TEST(RotaryOp, ProductsDependOnTheDistanceOnly) {
   for (const int64_t distance : {0, 1, 5})
     EXPECT_NEAR(product(3 + distance, 3), product(90 + distance, 90), 1e-11);
   EXPECT_GT(std::abs(product(3, 3) - product(4, 3)), 1e-3);
+}
+
+// A position has the same bits in every call, so decoding with a cache gives those of the full pass.
+TEST(RotaryOp, OnePositionAtATimeGivesTheSameBits) {
+  const NDArray x = test::numbers({100, 64}, f32);
+  const NDArray all = rotary_embedding(x, {.offset = -20});
+  for (int64_t i = 0; i < 100; ++i)
+    EXPECT_EQ(test::values(all.slice(0, {i, i + 1})),
+              test::values(rotary_embedding(x.slice(0, {i, i + 1}), {.offset = i - 20})));
 }
 
 TEST(RotaryOp, AnOffsetGoesOnWhereOtherRowsEnd) {
