@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "operators/operators.h"
 #include "tests/support/errors.h"
 #include "tests/support/shortage.h"
@@ -21,6 +22,13 @@ constexpr size_t kRoom = 4 << 20;  // as f32
 
 class CallPlace : public ::testing::Test {
  protected:
+  void SetUp() override {
+    // Errors of earlier tests of the process that no wait has reported.
+    try {
+      wait_all();
+    } catch (const Error&) {
+    }
+  }
   NDArray x_ = ones({3}), bad_ = array<int64_t>({0, 7}), good_ = array<int64_t>({0, 1});
 
   template <class E>
