@@ -299,7 +299,8 @@ TEST_P(Watchdog, NamesAnOperationThatTheWaiterRuns) {
   opener.join();
 }
 
-// The monitor sleeps while the engine is idle. An operation that begins while the monitor goes to sleep must wake it.
+// The monitor sleeps while the engine is idle. An operation that begins while the monitor goes to sleep must
+// wake it.
 TEST_P(Watchdog, NamesAnOperationThatBeginsWhileTheMonitorGoesToSleep) {
   EngineOptions each = options();
   each.watchdog_ms = 1;
@@ -312,7 +313,8 @@ TEST_P(Watchdog, NamesAnOperationThatBeginsWhileTheMonitorGoesToSleep) {
     e.push_async(hold.operation(), {.writes = {v}});
     e.push([&] { gate.pass(); }, {.updates = {v}, .name = "stuck"});
     std::thread completer([&] {
-      std::this_thread::sleep_for(std::chrono::microseconds(20 * round));  // the monitor wakes each millisecond
+      std::this_thread::sleep_for(
+          std::chrono::microseconds(20 * round));  // the monitor wakes each millisecond
       hold.release();
       e.wait(v);
     });
