@@ -295,14 +295,23 @@ inline void fill_offsets(const Correlation& c, const CorrelationPlan& p, int64_t
   for (int64_t k = 0; k < depth + kOffsetsAhead; ++k) *at++ = std::min(k, depth - 1) * 2 * lanes;
 }
 
-/// The weights as the tiles read them: packed to `to`, or where they are if they have the tiles' layout. Rows
-/// that are a multiple of a page apart would share the sets of the first-level cache, so they are packed.
+/// Returns how many elements are needed for a copy of the weights in the layout of the tiles: 0 if they have
+/// it already. Rows that are a multiple of a page apart would share the sets of the first-level cache, so
+/// they are copied.
+template <class T>
+int64_t packed_weights(const Correlation& c, const CorrelationPlan& p, bool same_type) {
+  constexpr int64_t kPage = 4096;
+  const bool in_place =
+      same_type && has_adjacent_rows(c) && c.weights.row * static_cast<int64_t>(sizeof(T)) % kPage != 0;
+  return in_place ? 0 : c.groups * p.steps * c.rows * p.k_pitch;
+}
+
+/// The weights as the tiles read them: where they are, or packed to `to`.
 template <class S, class T>
 TileWeights<T> weights_for_tiles(const Correlation& c, const CorrelationPlan& p, T* to) {
-  constexpr int64_t kPage = 4096;
-  const Weights& w = c.weights;
   if constexpr (std::is_same_v<S, T>) {
-    if (has_adjacent_rows(c) && w.row * static_cast<int64_t>(sizeof(T)) % kPage != 0)
+    const Weights& w = c.weights;
+    if (packed_weights<T>(c, p, true) == 0)
       return {static_cast<const T*>(w.data), w.group, p.depth * w.channel, w.row};
   }
   pack_weights<S>(c, {p.depth, p.steps, p.k_pitch, false}, to);
@@ -316,7 +325,7 @@ void correlate_in(const Correlation& given, void* scratch) {
   if (lanes.fits) return correlate_lanes<S, T>(c, lanes, scratch);
   const CorrelationPlan p = plan_correlation(c, kLanes<T>, kTileRows<T>, std::is_same_v<S, T>);
   T* const weights = static_cast<T*>(scratch);
-  T* const bias = weights + c.groups * p.steps * c.rows * p.k_pitch;
+  T* const bias = weights + packed_weights<T>(c, p, std::is_same_v<S, T>);
   auto* const offsets = reinterpret_cast<int64_t*>(bias + divide_up(c.groups * c.rows, 16) * 16);
   const TileWeights<T> tiles = weights_for_tiles<S>(c, p, weights);
   if (c.bias != nullptr) read_run(bias, static_cast<const S*>(c.bias), c.bias_stride, c.groups * c.rows);
@@ -338,7 +347,7 @@ size_t scratch_of(const Correlation& c, bool same_type) {
   const LanesPlan lanes = plan_lanes(c, kLanes<T>, kTileRows<T>);
   if (lanes.fits) return lanes_scratch<T>(c, lanes);
   const CorrelationPlan p = plan_correlation(c, kLanes<T>, kTileRows<T>, same_type);
-  const int64_t elements = c.groups * p.steps * c.rows * p.k_pitch + c.groups * c.rows + 32;
+  const int64_t elements = packed_weights<T>(c, p, same_type) + c.groups * c.rows + 32;
   return static_cast<size_t>(elements) * sizeof(T) +
          static_cast<size_t>(2 * (p.depth * p.taps + kOffsetsAhead)) * sizeof(int64_t);
 }

@@ -25,13 +25,6 @@ struct WeightLayout {
   bool tap_major;
 };
 
-/// Copies the taps of one channel of one row. kTaps: their number, or 0 if only known at run time.
-template <int64_t kTaps, class S, class T>
-HWY_INLINE void copy_taps(T* to, int64_t gap, const S* from, const int64_t* offsets, int64_t taps) {
-  const int64_t count = kTaps == 0 ? taps : kTaps;
-  for (int64_t t = 0; t < count; ++t) to[t * gap] = widen<T>(from[offsets[t]]);
-}
-
 /// Return whether the taps of a channel, and the channels of a row, lie one behind the other.
 inline bool has_adjacent_taps(const Correlation& c) {
   const Spatial& n = c.taps.count;
@@ -77,11 +70,8 @@ void pack_weights(const Correlation& c, const WeightLayout& layout, T* to) {
             for (int64_t ch = ch_first; ch < std::min(channels, ch_first + kBlockChannels); ++ch) {
               T* const at = out + r * layout.pitch + ch * channel_gap;
               const S* const tap = from + ch * w.channel + r * w.row;
-              if (taps == 9) {
-                copy_taps<9>(at, tap_gap, tap, offsets.data(), taps);
-              } else {
-                copy_taps<0>(at, tap_gap, tap, offsets.data(), taps);
-              }
+              for (int64_t t = 0; t < taps; ++t)
+                at[t * tap_gap] = widen<T>(tap[offsets[static_cast<size_t>(t)]]);
             }
     }
   });

@@ -22,7 +22,8 @@ template <ElementwiseLoss kOp>
 struct Loss {
   static constexpr bool kWeighted = kOp == ElementwiseLoss::bce_with_logits;
 
-  /// What the caller computes beforehand: see loss_inner() and slope_inner() of loss_formulas.h.
+  /// Return which function of x and the target the caller computes beforehand for a whole row. Its value is
+  /// that of loss_inner() or slope_inner() in loss_formulas.h.
   static constexpr LossInner for_value() {
     switch (kOp) {
       case ElementwiseLoss::bce:

@@ -107,7 +107,7 @@ class TapBlocks {
   detail::RowTaps<C> view() const { return {starts_.data(), places_.data(), weights_.data(), n_, full_}; }
 
  private:
-  using Place = typename detail::TapPlaceOf<C>::type;
+  using Place = detail::TapPlace<C>;
   int64_t n_;
   std::vector<int64_t> starts_;
   std::vector<Place> places_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace mx::kernels::detail {
 
@@ -10,20 +11,14 @@ inline constexpr int64_t kTapLanes = 16;
 
 /// The type of a place for elements of type C: vectors gather with indices of the elements' size.
 template <class C>
-struct TapPlaceOf {
-  using type = int64_t;
-};
-template <>
-struct TapPlaceOf<float> {
-  using type = int32_t;
-};
+using TapPlace = std::conditional_t<std::is_same_v<C, float>, int32_t, int64_t>;
 
 /// The taps of a row of results, in blocks of kTapLanes elements. Block b has starts[b + 1] - starts[b]
 /// entries; each has a place and a weight for every lane. A lane without a tap has place -1 and weight 0.
 template <class C>
 struct RowTaps {
   const int64_t* starts;
-  const typename TapPlaceOf<C>::type* places;
+  const TapPlace<C>* places;
   const C* weights;
   int64_t n;  ///< elements of the row
   bool full;  ///< every lane has a tap in every entry
