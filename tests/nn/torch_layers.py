@@ -1,9 +1,14 @@
 """Writes what PyTorch's layers hold and compute, in float64: for the test of the same name, which runs it.
 
-"cases.txt" has a line for each layer: its number, its name and the shape of its input ("2,3"), or "-" if the layer has an
-entry in CALLS. For case 7 it writes 7.safetensors: the state dictionary, under "state."; the inputs in0, in1, ..; the
-outputs out0, ..; a cotangent for each output, g0, ..; the gradients of the inputs, d0, .., and of the parameters, under
-"grad."; the buffers after the call, under "after."; and whether the layer is in training mode. Random numbers come from the seed in the environment variable SEED. Layers without a counterpart get no file.
+"cases.txt" has a line for each layer: its name and the shape of its input ("2,3"), or "-" if the layer has an entry in
+CALLS. All cases go into one file, layers.safetensors. The names of a layer's arrays begin with its name and a slash. They
+are the state dictionary, under "state."; the inputs in0, in1, ..; the outputs out0, ..; a cotangent for each output, g0, ..;
+the gradients of the inputs, d0, .., and of the parameters, under "grad."; the buffers after the call, under "after."; and
+whether the layer is in training mode. Random numbers come from the seed in the environment variable SEED. Layers without a
+counterpart in PyTorch have no arrays.
+
+A test compares with golden/layers.safetensors where PyTorch is not installed. To write that file anew, run the test where
+PyTorch is installed, with MX_GOLDEN set to the path of the new file.
 """
 import json
 import os
@@ -210,7 +215,8 @@ def case_of(name, shape):
     return make(), [shape], lambda m, x: (m(x),)
 
 
-def run(number, name, shape):
+def results(name, shape):
+    """Returns the arrays of a case."""
     module, inputs, call = case_of(name, shape)
     # Random layers compute without randomness.
     module.train(not any(isinstance(m, (nn.modules.dropout._DropoutNd, nn.RReLU)) or getattr(m, "dropout", 0)
@@ -230,16 +236,19 @@ def run(number, name, shape):
     arrays.update({"grad." + key: p.grad for key, p in module.named_parameters() if p.grad is not None})
     arrays["training"] = torch.tensor(module.training)
     arrays.update({"after." + key: value for key, value in module.named_buffers()})
-    save(f"{number}.safetensors", arrays)
+    return arrays
 
 
 def main():
     torch.manual_seed(int(os.environ["SEED"]))
+    everything = {}
     with open("cases.txt", encoding="utf-8") as file:
         for line in file.read().splitlines():
-            number, name, shape = line.split("\t")
+            name, shape = line.split("\t")
             if name not in OURS_ONLY:
-                run(number, name, None if shape == "-" else tuple(map(int, shape.split(","))))
+                arrays = results(name, None if shape == "-" else tuple(map(int, shape.split(","))))
+                everything.update({f"{name}/{key}": value for key, value in arrays.items()})
+    save("layers.safetensors", everything)
 
 
 main()
