@@ -2,12 +2,15 @@
 // (operators/kernels/index.h).
 //
 // Updates of one place are combined in their order, without atomic operations, so results repeat bit for bit.
-// Every update finds the next one of the same place. Then the threads of the first update of each place
-// follow this chain. An index out of range is an error; it counts as the nearest one in range.
+// Every update is linked to the next one of the same place: by a search among the updates that may have the
+// same place, or, if those are many, by sorting all updates by their place. Then the threads of the first
+// update of each place follow this chain. An index out of range is an error; it counts as the nearest one in
+// range.
 #include <algorithm>
 
 #include "ndarray/cuda/copy.h"
 #include "operators/cuda/index.cuh"
+#include "operators/cuda/prim.h"
 #include "operators/cuda_kernels.h"
 #include "operators/indexing.h"
 #include "operators/indexing_records.h"
@@ -35,6 +38,26 @@ __global__ void __launch_bounds__(kBlock) find_next(const int64_t* places, int64
   while (j < end && places[j] != place) j += stride;
   next[i] = j < end ? j : n;
   if (j < end) later[j] = 1;  // only this thread writes it
+}
+
+/// The keys have the order of the places, of which the lowest is `lowest`.
+__global__ void __launch_bounds__(kBlock)
+    place_keys(const int64_t* places, int64_t lowest, uint64_t* keys, int64_t* updates, int64_t n) {
+  for (int64_t i = global_index(); i < n; i += global_size()) {
+    keys[i] = static_cast<uint64_t>(places[i] - lowest);
+    updates[i] = i;
+  }
+}
+
+/// As find_next(), from the updates in the order of their places. Updates of one place are in their own
+/// order.
+__global__ void __launch_bounds__(kBlock)
+    link_sorted(const uint64_t* keys, const int64_t* updates, int64_t n, int64_t* next, int32_t* later) {
+  for (int64_t k = global_index(); k < n; k += global_size()) {
+    const bool linked = k + 1 < n && keys[k + 1] == keys[k];
+    next[updates[k]] = linked ? updates[k + 1] : n;
+    later[updates[k]] = k > 0 && keys[k - 1] == keys[k] ? 1 : 0;
+  }
 }
 
 template <class A>
@@ -77,6 +100,30 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
+/// More updates than this that may have the same place are sorted. The search reads half of them for each
+/// update; sorting reads and writes each a few times for every 8 bits of the largest place.
+constexpr int64_t kSearched = 256;
+
+/// Sets next and later as find_next() does.
+void link_by_sorting(const KernelArgs& args, const Tensor& target, const int64_t* places, int64_t n,
+                     int64_t* next, int32_t* later) {
+  int64_t lowest = 0, highest = 0;
+  for (int d = 0; d < target.rank(); ++d) {
+    const int64_t reach = (target.shape[d] - 1) * target.strides[d];
+    (reach < 0 ? lowest : highest) += reach;
+  }
+  const Scratch memory(args, static_cast<size_t>(n) * 4 * sizeof(int64_t));
+  auto* const keys = memory.as<uint64_t>();
+  uint64_t* const sorted = keys + n;
+  auto* const updates = reinterpret_cast<int64_t*>(sorted + n);
+  int64_t* const sorted_updates = updates + n;
+  const unsigned blocks = blocks_for(n, kBlock, 1 << 16);
+  launch(stream_of(args), blocks, kBlock, 0, place_keys, places, lowest, keys, updates, n);
+  sort_pairs(args, keys, sorted, updates, sorted_updates, n, 0, std::max(1, bits_for(highest - lowest + 1)));
+  launch(stream_of(args), blocks, kBlock, 0, link_sorted, static_cast<const uint64_t*>(sorted),
+         static_cast<const int64_t*>(sorted_updates), n, next, later);
+}
+
 /// Combines block i of the updates, which begins at starts.offset(i), with the block of the target at
 /// places[i].
 void update(const KernelArgs& args, const Tensor& target, const Tensor& updates, const int64_t* places,
@@ -87,9 +134,13 @@ void update(const KernelArgs& args, const Tensor& target, const Tensor& updates,
   const Scratch memory(args, static_cast<size_t>(n) * (sizeof(int64_t) + sizeof(int32_t)));
   int64_t* const next = memory.as<int64_t>();
   int32_t* const later = reinterpret_cast<int32_t*>(next + n);
-  const unsigned blocks = whole_grid(n, kBlock);
-  launch(stream, blocks, kBlock, 0, clear_marks, later, n);
-  launch(stream, blocks, kBlock, 0, find_next, places, n, period, stride, next, later);
+  if (period > kSearched) {
+    link_by_sorting(args, target, places, n, next, later);
+  } else {
+    const unsigned blocks = whole_grid(n, kBlock);
+    launch(stream, blocks, kBlock, 0, clear_marks, later, n);
+    launch(stream, blocks, kBlock, 0, find_next, places, n, period, stride, next, later);
+  }
   const auto apply = [&](auto kernel) {
     launch(stream, blocks_for(n * size, kBlock, 1 << 20), kBlock, 0, kernel, elements_of(target),
            elements_of(updates), places, starts, block, size, static_cast<const int64_t*>(next),

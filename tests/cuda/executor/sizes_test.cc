@@ -109,6 +109,11 @@ TEST_F(CudaSizes, ManyUpdatesOfOnePlace) {
       expect_same("index_update", detail::UpdateAttrs{0, how}, {numbers({7, 5}).to(type), rows, head});
     expect_same("scatter", detail::UpdateAttrs{1, "add"},
                 {numbers({5, 7}).to(type), labels({5, 300}, 7), numbers({5, 300}).to(type)});
+    expect_same(
+        "put_nd", detail::PutNdAttrs{{0, 2}, 0, "mul"},
+        {numbers({4, 2, 3}).to(type), numbers({20, 30, 2}).to(type), labels({20, 1}, 4), labels({1, 30}, 3)});
+    expect_same("put_nd", detail::PutNdAttrs{{0}, 0, "min"},
+                {numbers({1, 2}).to(type), numbers({400, 2}).to(type), labels({400}, 1)});
   }
 }
 
