@@ -17,7 +17,7 @@ struct Axpy : CustomOp {
   }
 
   static Operator record() {
-    return {.kernel = {"axpy"}, .doc = "a * x + y.", .inputs = {"x", "y"}, .in_place = 3};
+    return {.kernel = {"axpy"}, .doc = "a * x + y.", .inputs = {"x", "y"}, .in_place = bit_set(0, 1)};
   }
 
   void infer(InferContext& c) const {

@@ -14,7 +14,7 @@ int engine_priority(int64_t priority) {
 DType sum_type(DType type, bool accumulate_f32) {
   if (!is_floating(type)) return i64;
   if (!accumulate_f32 && (type == f16 || type == bf16)) return type;
-  return type == f64 ? f64 : f32;
+  return accumulation_type(type);
 }
 
 DType sum_type(const std::vector<NDArray>& values, bool accumulate_f32) {

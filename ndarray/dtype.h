@@ -39,6 +39,8 @@ constexpr size_t size_of(DType type) {
 }
 
 constexpr bool is_floating(DType type) { return type <= DType::bf16; }
+/// The type in which kernels compute and add up values of a type: f64 for f64, and f32 for the others.
+constexpr DType accumulation_type(DType type) { return type == DType::f64 ? DType::f64 : DType::f32; }
 constexpr bool is_integral(DType type) { return type >= DType::i8 && type <= DType::i64; }
 /// Returns 0 for bool, 1 for integers, 2 for floating-point types. Promotion yields the higher category.
 constexpr int category(DType type) { return is_floating(type) ? 2 : is_integral(type) ? 1 : 0; }

@@ -46,6 +46,11 @@ struct Kernel {
   bool check_numerics = true;
 };
 
+/// Returns the set of up to 64 arrays with these numbers, such as bit_set(0, 2): numbers 0 and 2.
+template <class... Numbers>
+constexpr uint64_t bit_set(Numbers... numbers) {
+  return ((uint64_t{1} << numbers) | ... | uint64_t{0});
+}
 /// Returns true if bit i of a set of up to 64 arrays is set. Arrays after the 64th are in no set.
 constexpr bool has_bit(uint64_t set, size_t i) { return i < 64 && (set >> i & 1) != 0; }
 

@@ -4,6 +4,8 @@
 // The functions are composed of operators, so they are differentiable. At 0 the gradients of leaky_relu,
 // prelu, elu, selu and celu are the left derivatives. A function throws InvalidArgument for an argument that
 // one of its operators rejects.
+//
+// Thread-safety: that of Module (nn/module.h).
 #pragma once
 
 #include <cstdint>

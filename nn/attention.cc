@@ -80,7 +80,7 @@ NDArray combined_mask(const AttendOptions& o, const AttendSizes& n, DType type) 
   return padding.defined() ? added(pairs) + added(padding) : added(pairs);
 }
 
-/// Appends `count` keys that take part to a mask of rank 4.
+/// Appends `count` keys, to which every query attends, to a mask of rank 4.
 NDArray with_more_keys(const NDArray& mask, int64_t count) {
   if (!mask.defined() || count == 0) return mask;
   Shape more = mask.shape();
@@ -88,19 +88,6 @@ NDArray with_more_keys(const NDArray& mask, int64_t count) {
   const NDArray open = mask.dtype() == bool_ ? full(more, true, bool_, mask.context())
                                              : zeros(more, mask.dtype(), mask.context());
   return concat({mask, open}, 3);
-}
-
-/// True for the keys 0 to i of query i, and for the last `appended` keys: (queries, keys).
-NDArray causal_part(int64_t queries, int64_t keys, int64_t appended, Context context) {
-  const NDArray i = arange(0, queries, i64, context).reshape({queries, 1}), j = arange(0, keys, i64, context);
-  return logical_or(less_equal(j, i), greater_equal(j, keys - appended));
-}
-
-/// Restricts `mask` to `part`; both as scaled_dot_product_attention() takes them.
-NDArray restricted(const NDArray& mask, const NDArray& part) {
-  if (!mask.defined()) return part;
-  if (mask.dtype() == bool_) return logical_and(mask, part);
-  return where(part, mask, -std::numeric_limits<double>::infinity());
 }
 
 }  // namespace
@@ -206,10 +193,10 @@ std::pair<NDArray, NDArray> MultiheadAttention::forward(const NDArray& query, co
     ++appended;
   }
   mask = with_more_keys(mask, appended);
-  // Appended keys come behind the others, but every query takes part in them.
+  // Appended keys come behind the others, but every query attends to them.
   const bool causal_kernel = options.is_causal && appended == 0;
   if (options.is_causal && appended > 0)
-    mask = restricted(mask, causal_part(n.queries, n.keys + appended, appended, q.context()));
+    mask = detail::with_causal(mask, n.queries, n.keys + appended, {.appended = appended}, q.context());
   auto [y, weights] = detail::attend(detail::in_heads(p.q, heads_), detail::in_heads(p.k, heads_),
                                      detail::in_heads(p.v, heads_),
                                      {.mask = mask,

@@ -4,11 +4,11 @@
 //   auto [y, weights] = attend(q, k, v);                                        // weights: mean of the heads
 //   NDArray z = attend(x, x, x, {.need_weights = false, .is_causal = true}).first;   // the fast way
 //
-// Masks are those of PyTorch: in a mask of bool, true means that the key takes no part. (The function
+// Masks are those of PyTorch: in a mask of bool, true means that the key is masked. (The function
 // scaled_dot_product_attention() has it the other way round, also as in PyTorch.)
 //
-// Without weights and without dropout, memory grows with the lengths, not with their product. With either,
-// the scores of all pairs are stored.
+// Memory grows with the lengths, not with their product, unless `need_weights` is set: then the scores of all
+// pairs are stored.
 //
 // Thread-safety: that of Module (nn/module.h).
 #pragma once
@@ -43,7 +43,7 @@ struct AttendOptions {
   /// scores.
   NDArray attn_mask{};
   bool average_attn_weights = true;  ///< false: the weights of each head
-  /// Query i takes part in the keys 0 to i only. In addition to `attn_mask`, which may be left out.
+  /// Query i attends to the keys 0 to i only. In addition to `attn_mask`, which may be left out.
   bool is_causal = false;
 
   template <class V>

@@ -12,9 +12,6 @@
 namespace mx::nn::init {
 namespace {
 
-/// Returns the type in which random numbers for an array of type `dtype` are drawn.
-DType drawn_type(DType dtype) { return dtype == f64 ? f64 : f32; }
-
 void check_floating(const NDArray& a, const char* op) {
   MX_CHECK(is_floating(a.dtype()), InvalidArgument, "[", op,
            "] expected an array of a floating-point type, got ", a.dtype());
@@ -27,7 +24,7 @@ NDArray set_uniform(NDArray a, double low, double high, Generator* generator, co
   if (low == high) return constant_(std::move(a), low);
   const NoGrad pause;
   if (a.numel() > 0)
-    a.copy_from(generator_or_default(generator).uniform(low, high, a.shape(), drawn_type(a.dtype())));
+    a.copy_from(generator_or_default(generator).uniform(low, high, a.shape(), accumulation_type(a.dtype())));
   return a;
 }
 
@@ -37,7 +34,8 @@ NDArray set_normal(NDArray a, double mean, double deviation, Generator* generato
            "] expected a finite mean and a deviation of 0 or more, got ", mean, " and ", deviation);
   const NoGrad pause;
   if (a.numel() > 0)
-    a.copy_from(generator_or_default(generator).normal(mean, deviation, a.shape(), drawn_type(a.dtype())));
+    a.copy_from(
+        generator_or_default(generator).normal(mean, deviation, a.shape(), accumulation_type(a.dtype())));
   return a;
 }
 

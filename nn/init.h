@@ -35,11 +35,11 @@ NDArray ones_(NDArray a);
 NDArray constant_(NDArray a, double value);
 /// Uniform in [low, high), low <= high.
 NDArray uniform_(NDArray a, double low = 0, double high = 1, Generator* generator = nullptr);
-NDArray normal_(NDArray a, double mean = 0, double deviation = 1, Generator* generator = nullptr);
+NDArray normal_(NDArray a, double mean = 0, double stddev = 1, Generator* generator = nullptr);
 /// The normal distribution truncated to [low, high], low < high. The interval may lie far from the mean, and
-/// its ends may be infinite. If it lies more than 37 deviations from the mean, every value is the end nearest
-/// to the mean.
-NDArray trunc_normal_(NDArray a, double mean = 0, double deviation = 1, double low = -2, double high = 2,
+/// its ends may be infinite. If it lies more than 37 standard deviations from the mean, every value is the
+/// end nearest to the mean.
+NDArray trunc_normal_(NDArray a, double mean = 0, double stddev = 1, double low = -2, double high = 2,
                       Generator* generator = nullptr);
 
 struct Fans {
@@ -53,7 +53,7 @@ Fans fans_of(const Shape& shape);
 double calculate_gain(const std::string& nonlinearity, double parameter = 0.01);
 
 /// xavier_uniform_ is uniform with the bound gain sqrt(6 / (fan_in + fan_out)). xavier_normal_ is normal with
-/// the deviation gain sqrt(2 / (fan_in + fan_out)). Source: Glorot and Bengio, 2010.
+/// the standard deviation gain sqrt(2 / (fan_in + fan_out)). Source: Glorot and Bengio, 2010.
 NDArray xavier_uniform_(NDArray a, double gain = 1, Generator* generator = nullptr);
 NDArray xavier_normal_(NDArray a, double gain = 1, Generator* generator = nullptr);
 
@@ -63,7 +63,7 @@ struct KaimingOptions {
   std::string nonlinearity = "leaky_relu";
 };
 /// kaiming_uniform_ is uniform with the bound gain sqrt(3 / fan). kaiming_normal_ is normal with the
-/// deviation gain / sqrt(fan). Source: He et al., 2015.
+/// standard deviation gain / sqrt(fan). Source: He et al., 2015.
 NDArray kaiming_uniform_(NDArray a, const KaimingOptions& options = {}, Generator* generator = nullptr);
 NDArray kaiming_normal_(NDArray a, const KaimingOptions& options = {}, Generator* generator = nullptr);
 
@@ -78,8 +78,8 @@ NDArray eye_(NDArray a);
 /// many channels as possible are passed through. `groups` must divide the number of output channels.
 NDArray dirac_(NDArray a, IntArg groups = 1);
 /// In each column of a matrix, sets randomly chosen elements to 0: the fraction `sparsity` of them, rounded
-/// up to whole elements. The other elements are normal with mean 0 and that deviation.
-NDArray sparse_(NDArray a, double sparsity, double deviation = 0.01, Generator* generator = nullptr);
+/// up to whole elements. The other elements are normal with mean 0 and that standard deviation.
+NDArray sparse_(NDArray a, double sparsity, double stddev = 0.01, Generator* generator = nullptr);
 /// Sets the weight of a transposed convolution, of 4 dimensions, so that it interpolates bilinearly. In every
 /// channel the last two dimensions are the outer product of two symmetric triangles. Source: Long et al.,
 /// "Fully Convolutional Networks for Semantic Segmentation", 2015.

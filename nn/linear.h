@@ -1,4 +1,6 @@
 // Linear: x weight' + bias.
+//
+// Thread-safety: that of Module (nn/module.h).
 #pragma once
 
 #include <concepts>

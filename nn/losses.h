@@ -6,6 +6,8 @@
 // `reduction` is "none", "mean" or "sum". Shapes, types and options that do not fit throw InvalidArgument; a
 // module throws when it is called. A function that accepts an empty batch returns NaN for its mean, as
 // PyTorch does. A module throws InvalidArgument instead: in a training loop the NaN would reach every weight.
+//
+// Thread-safety: functions may be called by several threads at once; modules as Module (nn/module.h).
 #pragma once
 
 #include <cstdint>

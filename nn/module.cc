@@ -5,6 +5,7 @@
 #include <set>
 
 #include "engine/base/check.h"
+#include "engine/base/log.h"
 #include "executor/autograd/autograd.h"  // links it: parameters require gradients
 #include "nn/detail/backward_tap.h"
 #include "nn/detail/call_site.h"
@@ -44,6 +45,14 @@ void check_name(const ModuleState& state, const std::string& name, const char* o
                std::none_of(state.children.begin(), state.children.end(), named),
            InvalidArgument, "[", op, "] expected a name that is not used in the module yet, got \"", name,
            '"');
+}
+
+void check_not_inside(const ModuleState& target, const AnyModule& module, const std::string& name,
+                      const char* op) {
+  detail::walk(ModuleState::of(*module), "", [&](const std::string&, const ModuleState& state) {
+    MX_CHECK(&state != &target, InvalidArgument, "[", op,
+             "] expected a module that does not contain the module to which it is added, got \"", name, '"');
+  });
 }
 
 template <class Hook>
@@ -90,6 +99,20 @@ auto named(const Module& module, const CallSite& site, const F& f) {
   }
 }
 
+/// A module that was never added to another one, but is called by one, has most likely been forgotten: it is
+/// called like the others, and is not trained, saved or moved with them.
+void warn_if_forgotten(const Module& module, ModuleState& state, const std::source_location& where) {
+  if (!state.name.empty() || !CallSite::active() || !grad_enabled()) return;
+  const bool trainable = std::any_of(state.arrays.begin(), state.arrays.end(), [](const auto& array) {
+    return !array.buffer && array.place.array().requires_grad();
+  });
+  if (!trainable || state.warned.exchange(true)) return;
+  log(LogLevel::warning, "[Module] a module calls ", detail::title(module), " at ", where.file_name(), ':',
+      where.line(),
+      ", which was not registered by add() or replace(): its parameters are not trained, saved "
+      "or moved with those of the module. This is said once");
+}
+
 }  // namespace
 
 // Handles.
@@ -130,14 +153,23 @@ Parameter Module::add_buffer(const std::string& name, const NDArray& value, bool
 
 void Module::add(const std::string& name, const AnyModule& module) {
   check_name(*state_, name, "add");
-  ModuleState& added = ModuleState::of(*module);
-  detail::walk(added, "", [&](const std::string&, const ModuleState& state) {
-    MX_CHECK(&state != state_.get(), InvalidArgument,
-             "[add] expected a module that does not contain the module to which it is added, got \"", name,
-             '"');
-  });
+  check_not_inside(*state_, module, name, "add");
   state_->children.push_back({name, module});
-  added.name = name;
+  ModuleState::of(*module).name = name;
+}
+
+void Module::replace(const std::string& name, const AnyModule& module) {
+  const auto at = std::find_if(state_->children.begin(), state_->children.end(),
+                               [&](const NamedModule& child) { return child.name == name; });
+  if (at == state_->children.end()) {
+    std::string names;
+    for (const NamedModule& child : state_->children) names += (names.empty() ? "" : ", ") + child.name;
+    throw InvalidArgument("[replace] expected the name of one of the children " +
+                          (names.empty() ? "(none)" : names) + ", got \"" + name + '"');
+  }
+  check_not_inside(*state_, module, name, "replace");
+  at->module = module;
+  ModuleState::of(*module).name = name;
 }
 
 // Calls.
@@ -154,6 +186,7 @@ NDArray Module::operator()(const NDArray& x, std::source_location where) const {
   // A module is a handle, so const does not apply to the shared state. forward() is not const.
   Module& self = const_cast<Module&>(*this);
   if (!observed()) [[likely]] {
+    if (state_->name.empty()) warn_if_forgotten(*this, *state_, where);
     const CallSite site(where);
     return named(*this, site, [&] { return self.forward(x); });
   }
@@ -175,6 +208,7 @@ bool Module::observed() const {
 }
 
 void Module::enter(const std::function<void()>& body, std::source_location where) const {
+  if (state_->name.empty()) warn_if_forgotten(*this, *state_, where);
   const CallSite site(where);
   named(*this, site, [&] { body(); });
 }
@@ -186,6 +220,7 @@ void detail::throw_other_count(const std::string& module, const char* what, size
 std::vector<NDArray> Module::run(std::vector<NDArray> inputs,
                                  const std::function<std::vector<NDArray>(std::span<const NDArray>)>& body,
                                  std::source_location where) const {
+  if (state_->name.empty()) warn_if_forgotten(*this, *state_, where);
   const CallSite site(where);
   return named(*this, site, [&] {
     std::shared_ptr<const ModuleState::Hooks> hooks;

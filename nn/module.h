@@ -15,9 +15,14 @@
 // did not add) are copied as C++ copies them.
 //
 // A struct registers its parts by add(), its parameters by add_parameter() and its buffers by add_buffer(),
-// in its constructor. Assigning another module to a member later does not register that module. Hold modules
-// and parameters as values, also in std::vector, std::optional or AnyModule: clone() does not find
-// modules and parameters that are held by pointer or reference.
+// in its constructor. Assigning another module to a member later does not register that module; replace()
+// does:
+//
+//   net.head = net.replace("head", nn::Linear(512, 10));
+//
+// A module with parameters that is called inside another one without being registered is named once in the
+// log. Hold modules and parameters as values, also in std::vector, std::optional or AnyModule: clone() does
+// not find modules and parameters that are held by pointer or reference.
 //
 // Names are those of PyTorch: "0.weight" is the parameter "weight" of the part "0".
 //
@@ -159,6 +164,12 @@ class Module {
   // Parts.
 
   const std::vector<NamedModule>& children() const;
+  /// Registers another module in place of the child `name`, and returns it, for the member that forward()
+  /// uses. Optimisers and trainers hold the old parameters, so make them afterwards. Throws InvalidArgument
+  /// if there is no child of that name; the message lists the names.
+  template <class M>
+  requires kIsModule<M> M replace(const std::string& name, const M& module);
+  void replace(const std::string& name, const AnyModule& module);
   /// Returns the part with that path ("0.fc1"). Throws InvalidArgument if there is none; the message lists
   /// the names.
   const AnyModule& child(const std::string& path) const;
@@ -320,6 +331,12 @@ struct NamedModule {
 template <class M>
 requires kIsModule<M> M Module::add(const std::string& name, const M& module) {
   add(name, AnyModule(module));
+  return module;
+}
+
+template <class M>
+requires kIsModule<M> M Module::replace(const std::string& name, const M& module) {
+  replace(name, AnyModule(module));
   return module;
 }
 

@@ -6,6 +6,8 @@
 //
 // Names and meanings are those of torch.nn.utils.rnn. Lengths are numbers of the program, not arrays, because
 // they decide about shapes. All functions are recorded, so gradients flow through them.
+//
+// Thread-safety: functions may be called by several threads at once; one PackedSequence as an NDArray.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ class SinusoidalPositions : public ModuleOf<SinusoidalPositions> {
 };
 
 /// Adds row p of a trainable table to the row at position p. Parameter: weight (max_length, width), which
-/// starts normal with the deviation 0.02.
+/// starts normal with the standard deviation 0.02.
 class LearnedPositions : public ModuleOf<LearnedPositions> {
  public:
   explicit LearnedPositions(IntArg width, const PositionalOptions& options = {});

@@ -1,4 +1,6 @@
 // Layers that only change the shape of an array.
+//
+// Thread-safety: that of Module (nn/module.h).
 #pragma once
 
 #include <cstdint>

@@ -106,7 +106,7 @@ NDArray SyncBatchNorm::forward(const NDArray& x) {
   // The statistics are f32 also inside of an Autocast scope: none of these operators lowers a type. The
   // output is computed from the same array in f32, so that both parts of the gradient of x add up before they
   // are rounded.
-  const NDArray wide = x.to(x.dtype() == f64 ? f64 : f32);
+  const NDArray wide = x.to(accumulation_type(x.dtype()));
   const Statistics all = joined_statistics(own_statistics(wide, channels_), channels_, store_, key_);
   if (tracks) {
     const NoGrad pause;

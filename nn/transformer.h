@@ -4,7 +4,7 @@
 //   true}); nn::TransformerEncoder encoder(layer, 6, nn::LayerNorm(64)); NDArray y = encoder(x, {.is_causal =
 //   true});
 //
-// Masks are those of PyTorch (nn/attention.h): in a mask of bool, true means that the key takes no part.
+// Masks are those of PyTorch (nn/attention.h): in a mask of bool, true means that the key is masked.
 //
 // Source: Vaswani et al., "Attention Is All You Need", 2017; with `norm_first`, Xiong et al., "On Layer
 // Normalization in the Transformer Architecture", 2020. Thread-safety: that of Module (nn/module.h).

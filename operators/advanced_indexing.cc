@@ -142,9 +142,9 @@ constexpr Operator kPutNd = {.kernel = {"put_nd", run_put_nd, cuda::put_nd, kDir
                              .attrs = &kAttrType<PutNdAttrs>,
                              .infer = infer_put_nd,
                              .gradient = detail::gradient_put_nd,
-                             .gradient_uses = {.inputs = ~uint64_t{0}, .outputs = 1},
+                             .gradient_uses = {.inputs = ~uint64_t{0}, .outputs = bit_set(0)},
                              .narrowed_uses = detail::uses_of_put_nd,
-                             .in_place = 1};
+                             .in_place = bit_set(0)};
 constexpr Operator kMaskCount = {
     .kernel = {"mask_count", run_mask_count, cuda::mask_count, kDirectElements},
     .doc = "Number of elements that are not zero, i64 of shape (): the size of a selection with this mask.",
@@ -167,7 +167,7 @@ constexpr Operator kMaskedSelect = {
     .attrs = &kAttrType<CountAttrs>,
     .infer = infer_masked_select,
     .gradient = detail::gradient_masked_select,
-    .gradient_uses = {.inputs = 2},
+    .gradient_uses = {.inputs = bit_set(1)},
     .sized_by_values = true};
 constexpr Operator kMaskedScatter = {
     .kernel = {"masked_scatter", run_masked_scatter, cuda::masked_scatter, kDirectElements},
@@ -178,8 +178,8 @@ constexpr Operator kMaskedScatter = {
     .inputs = {"x", "mask", "source"},
     .infer = infer_masked_scatter,
     .gradient = detail::gradient_masked_scatter,
-    .gradient_uses = {.inputs = 2},
-    .in_place = 1,
+    .gradient_uses = {.inputs = bit_set(1)},
+    .in_place = bit_set(0),
     .sized_by_values = true};
 
 /// Returns the number of elements that a mask selects. Waits for the mask.

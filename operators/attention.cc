@@ -20,7 +20,7 @@
 namespace mx {
 namespace {
 
-kernels::AttentionOptions options_of(const AttentionAttrs& attrs, int64_t width) {
+kernels::AttentionParams options_of(const AttentionAttrs& attrs, int64_t width) {
   return {detail::attention_scale(attrs.scale, width), attrs.causal, attrs.causal_offset};
 }
 
@@ -28,7 +28,7 @@ void infer(InferContext& c) {
   detail::check_attention(c, 0, 3, c.attr<AttentionAttrs>().scale);
   const Shape &q = c.shape(0), &v = c.shape(2);
   c.output({q[0], q[1], q[2], v[3]}, c.dtype(0));
-  c.output({q[0], q[1], q[2]}, detail::attention_type_of_sums(c.dtype(0)));
+  c.output({q[0], q[1], q[2]}, accumulation_type(c.dtype(0)));
 }
 
 void infer_backward(InferContext& c) {
@@ -68,7 +68,7 @@ constexpr Operator kAttention = {
     .attrs = &kAttrType<AttentionAttrs>,
     .infer = infer,
     .gradient = gradient,
-    .gradient_uses = {.inputs = 15, .outputs = 3},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3), .outputs = bit_set(0, 1)},
     .dtypes = kFloating,
     .work = detail::attention_work,
 };

@@ -26,7 +26,7 @@ struct AttentionAttrs {
   template <class V>
   static void fields(V&& v) {
     v("scale", &AttentionAttrs::scale, "the factor of the scores; 0: 1 / sqrt(E)");
-    v("causal", &AttentionAttrs::causal, "query i takes part in keys 0 to i + causal_offset only");
+    v("causal", &AttentionAttrs::causal, "query i attends to keys 0 to i + causal_offset only");
     v("causal_offset", &AttentionAttrs::causal_offset,
       "the number of keys before those of the first query, such as the length of a cache");
   }
@@ -42,21 +42,21 @@ struct AttentionDropoutAttrs {
   static void fields(V&& v) {
     v("p", &AttentionDropoutAttrs::p, "the probability of setting a weight to 0");
     v("scale", &AttentionDropoutAttrs::scale, "the factor of the scores; 0: 1 / sqrt(E)");
-    v("causal", &AttentionDropoutAttrs::causal, "query i takes part in keys 0 to i + causal_offset only");
+    v("causal", &AttentionDropoutAttrs::causal, "query i attends to keys 0 to i + causal_offset only");
     v("causal_offset", &AttentionDropoutAttrs::causal_offset,
       "the number of keys before those of the first query, such as the length of a cache");
   }
 };
 
 /// Returns the attention of q to v. `mask` is empty, or broadcasts to (B, H, L, S) (for q of rank 3: to
-/// (B, L, S)): bool, true where a key takes part, or floating point, which is added to the scores. Throws
-/// InvalidArgument for shapes and types that do not fit.
+/// (B, L, S)): bool, true where a query attends to a key, or floating point, which is added to the scores.
+/// Throws InvalidArgument for shapes and types that do not fit.
 NDArray scaled_dot_product_attention(const Arg& q, const NDArray& k, const NDArray& v,
                                      const NDArray& mask = {}, const AttentionOptions& options = {});
 
 /// The same with a dropout of the weights: each becomes 0 with probability p, and the others are divided by
 /// 1 - p. The choices are those of dropout() for weights (B, H, L, S), from `generator`, or from the device's
-/// default generator if it is null. They are made again in the backward pass, not stored. Not on GPUs yet.
+/// default generator if it is null. They are made again in the backward pass, not stored.
 NDArray attention_with_dropout(const Arg& q, const NDArray& k, const NDArray& v, RealArg p,
                                const NDArray& mask = {}, const AttentionOptions& options = {},
                                Generator* generator = nullptr);

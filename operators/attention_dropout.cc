@@ -29,7 +29,7 @@ void infer_dropped(InferContext& c) {
   check_dropout(c, kKeyInput);
   const Shape &q = c.shape(0), &v = c.shape(2);
   c.output({q[0], q[1], q[2], v[3]}, c.dtype(0));
-  c.output({q[0], q[1], q[2]}, attention_type_of_sums(c.dtype(0)));
+  c.output({q[0], q[1], q[2]}, accumulation_type(c.dtype(0)));
 }
 
 void infer_dropped_backward(InferContext& c) {
@@ -38,7 +38,7 @@ void infer_dropped_backward(InferContext& c) {
   for (size_t i = 1; i <= 3; ++i) c.output(c.shape(i), c.dtype(1));
 }
 
-kernels::AttentionOptions dropped_options(const KernelArgs& args, int64_t width, const Tensor& key) {
+kernels::AttentionParams dropped_options(const KernelArgs& args, int64_t width, const Tensor& key) {
   const auto& a = args.attr<AttentionDropoutAttrs>();
   const auto word = [&](int64_t i) { return static_cast<uint64_t>(key.as<int64_t>()[i * key.strides[0]]); };
   return {attention_scale(a.scale, width), a.causal, a.causal_offset, a.p, word(0), word(1)};
@@ -91,7 +91,7 @@ constexpr Operator kAttentionDropout = {
     .attrs = &kAttrType<AttentionDropoutAttrs>,
     .infer = infer_dropped,
     .gradient = gradient_dropped,
-    .gradient_uses = {.inputs = 31, .outputs = 3},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3, 4), .outputs = bit_set(0, 1)},
     .dtypes = kDroppedTypes,
     .work = attention_work,
 };

@@ -38,7 +38,7 @@ NDArray over_groups(const NDArray& gradient, int64_t groups) {
 
 NDArray columns_first(const NDArray& x) { return x.swap_axes(-1, -2); }
 
-/// The mask of a causal call, true where a key takes part: (L, S).
+/// The mask of a causal call, true where a query attends to a key: (L, S).
 NDArray causal_mask(int64_t rows, int64_t keys, int64_t offset, Context context) {
   const NDArray i = arange(0, rows, i64, context).reshape({rows, 1}), j = arange(0, keys, i64, context);
   return less_equal(j, i + offset);
@@ -72,7 +72,7 @@ void check_attention(const InferContext& c, size_t first, size_t mask, double sc
 void check_attention_backward(const InferContext& c, size_t mask, double scale) {
   check_attention(c, 1, mask, scale);
   const Shape &q = c.shape(1), &v = c.shape(3), rows{q[0], q[1], q[2]};
-  const DType type = c.dtype(1), sums = attention_type_of_sums(type);
+  const DType type = c.dtype(1), sums = accumulation_type(type);
   MX_CHECK((c.shape(0) == Shape{q[0], q[1], q[2], v[3]}) && c.dtype(0) == type, InvalidArgument, "[",
            c.name(), "] expected dy of the shape of y and of ", type, ", got ", c.dtype(0), ' ', c.shape(0));
   for (const size_t i : {size_t{4}, size_t{5}})

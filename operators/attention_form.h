@@ -16,9 +16,6 @@ inline double attention_scale(double given, int64_t width) {
   return width > 0 ? 1 / std::sqrt(static_cast<double>(width)) : 1;
 }
 
-/// The type in which 16-bit types are computed, and the type itself for others.
-inline DType attention_type_of_sums(DType type) { return type == f64 ? f64 : f32; }
-
 /// Checks q, k, v, which are inputs `first` and following, and the mask, input `mask`, if there is one.
 void check_attention(const InferContext& c, size_t first, size_t mask, double scale);
 /// Checks the inputs of a backward operator: dy, q, k, v, sums, delta, and the mask, input `mask`.

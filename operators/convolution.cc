@@ -193,7 +193,7 @@ constexpr Operator kConvolution = {
     .attrs = &kAttrType<ConvolutionAttrs>,
     .infer = infer_convolution,
     .gradient = detail::gradient_convolution,
-    .gradient_uses = {.inputs = 3, .crosswise = true},
+    .gradient_uses = {.inputs = bit_set(0, 1), .crosswise = true},
     .dtypes = kFloating,
     .work = work_convolution,
 };
@@ -209,7 +209,7 @@ constexpr Operator kConvolutionTranspose = {
     .attrs = &kAttrType<ConvolutionTransposeAttrs>,
     .infer = infer_transpose,
     .gradient = detail::gradient_convolution_transpose,
-    .gradient_uses = {.inputs = 3, .crosswise = true},
+    .gradient_uses = {.inputs = bit_set(0, 1), .crosswise = true},
     .dtypes = kFloating,
     .work = work_transpose,
 };
@@ -226,7 +226,7 @@ constexpr Operator kConvolutionWeights = {
     .attrs = &kAttrType<ConvolutionWeightsAttrs>,
     .infer = infer_weights,
     .gradient = detail::gradient_convolution_weights,
-    .gradient_uses = {.inputs = 3, .crosswise = true},
+    .gradient_uses = {.inputs = bit_set(0, 1), .crosswise = true},
     .dtypes = kFloating,
     .work = work_weights,
 };

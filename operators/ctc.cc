@@ -84,7 +84,7 @@ constexpr Operator kCtcLoss = {
     .attrs = &kAttrType<CtcAttrs>,
     .infer = infer_ctc,
     .gradient = gradient_ctc,
-    .gradient_uses = {.inputs = 15},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3)},
     .dtypes = kFloating,
     .work = work_ctc,
     .sized_by_values = true,

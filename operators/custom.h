@@ -95,7 +95,7 @@ Operator make_custom() {
   if constexpr (HasGradient<Op>) {
     op.gradient = [](GradientContext& g) { g.template attr<Op>().gradient(g); };
     if (op.gradient_uses == GradientUses{}) op.gradient_uses = kUsesAll;
-    op.gradient_gives_new = false;
+    op.gradient_returns_fresh_arrays = false;
   }
   return op;
 }

@@ -99,7 +99,7 @@ constexpr Operator kEuclidean = {
     .inputs = {"a", "b"},
     .infer = infer_euclidean,
     .gradient = gradient_euclidean,
-    .gradient_uses = {.inputs = 3, .outputs = 1},
+    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(0)},
     .dtypes = {f32, f64, f16, bf16},
     .work = work_euclidean};
 

@@ -135,7 +135,7 @@ const Operator& record() {
       .gradient_uses = detail::binary_gradient(kOp).arrays.uses,
       .dtypes = dtypes<kOp>(),
       .work = cost.f64_weight > 1 ? work<kOp> : nullptr,
-      .in_place = 3,
+      .in_place = bit_set(0, 1),
       .elementwise = true,
       .number_form = &number_record<kIndex>(),
   };
@@ -196,11 +196,11 @@ const Operator& number_record() {
       .attrs = &kAttrType<NumberAttrs>,
       .infer = infer_number<kOp>,
       .gradient = detail::binary_gradient(kOp).number,
-      .gradient_uses = {.inputs = 1, .outputs = 1},
+      .gradient_uses = {.inputs = bit_set(0), .outputs = bit_set(0)},
       .narrowed_uses = detail::binary_gradient(kOp).number_uses,
       .dtypes = dtypes<kOp>(true),
       .work = cost.f64_weight > 1 ? work<kOp> : nullptr,
-      .in_place = 1,
+      .in_place = bit_set(0),
       .elementwise = true,
   };
   return op;

@@ -17,8 +17,9 @@ using kernels::BinaryOp;
 
 namespace {
 
-constexpr GradientUses kNothing{}, kBoth{.inputs = 3}, kCrosswise{.inputs = 3, .crosswise = true},
-    kSecond{.inputs = 2}, kBothAndResult{.inputs = 3, .outputs = 1};
+constexpr GradientUses kNothing{}, kBoth{.inputs = bit_set(0, 1)},
+    kCrosswise{.inputs = bit_set(0, 1), .crosswise = true}, kSecond{.inputs = bit_set(1)},
+    kBothAndResult{.inputs = bit_set(0, 1), .outputs = bit_set(0)};
 
 /// The gradient of a call with two operands, of which one may be a number: one formula serves both forms.
 class PairGradient {
@@ -262,7 +263,8 @@ void with_number(GradientContext& context) {
 
 // Values that the gradient of the array reads if the other operand is a number: the array, or the array and
 // the result, for a number on the right and for a number on the left.
-constexpr GradientUses kOfArray{.inputs = 1}, kOfArrayAndResult{.inputs = 1, .outputs = 1};
+constexpr GradientUses kOfArray{.inputs = bit_set(0)},
+    kOfArrayAndResult{.inputs = bit_set(0), .outputs = bit_set(0)};
 
 template <const GradientUses& kRight, const GradientUses& kLeft>
 GradientUses uses_by_side(const Attrs& attrs) {
@@ -285,7 +287,8 @@ BinaryGradients binary_gradient(BinaryOp op) {
     case BinaryOp::mul:
       return gradients_of<gradient_mul>(kCrosswise);
     case BinaryOp::div:
-      return gradients_of<gradient_div, kNothing, kOfArrayAndResult>({.inputs = 2, .outputs = 1});
+      return gradients_of<gradient_div, kNothing, kOfArrayAndResult>(
+          {.inputs = bit_set(1), .outputs = bit_set(0)});
     case BinaryOp::floor_div:
       return {{zero_gradient, kNothing}, zero_gradient, uses_by_side<kNothing, kNothing>};
     case BinaryOp::mod:

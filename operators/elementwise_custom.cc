@@ -94,7 +94,7 @@ const Operator& detail::keep_number_form(const Operator& op, bool predicate,
   form.op.infer = predicate ? +[](InferContext& c) { infer_with_number(c, true); }
                             : +[](InferContext& c) { infer_with_number(c, false); };
   form.op.gradient = gradient;
-  form.op.gradient_uses = {.inputs = 1};
+  form.op.gradient_uses = {.inputs = bit_set(0)};
   form.op.samples = number_samples;
   form.op.dtypes = op.dtypes;
   form.op.in_place = predicate ? 0 : 1;

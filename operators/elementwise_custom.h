@@ -260,7 +260,7 @@ Operator unary_operator(const char* name, const char* doc, F f, D) {
                 "expected NDArray derivative(const NDArray& x)");
   Operator op = unary_operator(name, doc, f);
   op.gradient = [](GradientContext& g) { detail::set_product(g, 0, D{}(g.input(0))); };
-  op.gradient_uses = {.inputs = 1};
+  op.gradient_uses = {.inputs = bit_set(0)};
   return op;
 }
 
@@ -273,7 +273,7 @@ Operator binary_operator(const char* name, const char* doc, F, A, B) {
   constexpr bool kPredicate = detail::kPredicate<F, float, float>;
   Operator op = detail::elementwise_operator<F, 2>(name, doc, kPredicate);
   op.gradient = detail::binary_product_gradient<A, B>;
-  op.gradient_uses = {.inputs = 3};
+  op.gradient_uses = {.inputs = bit_set(0, 1)};
   op.number_form = &detail::keep_number_form(op, kPredicate, detail::number_kernel<F>,
                                              detail::number_product_gradient<A, B>);
   return op;

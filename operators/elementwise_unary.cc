@@ -110,7 +110,7 @@ const Operator& record() {
       .gradient_uses = detail::unary_gradient(kOp).uses,
       .dtypes = dtypes<kOp>(),
       .work = cost.f64_weight > 1 ? work<kOp> : nullptr,
-      .in_place = 1,
+      .in_place = bit_set(0),
       .elementwise = true,
   };
   return op;

@@ -15,7 +15,7 @@ namespace {
 
 using G = GradientContext;
 
-constexpr GradientUses kNeither{}, kOperand{.inputs = 1}, kResult{.outputs = 1};
+constexpr GradientUses kNeither{}, kOperand{.inputs = bit_set(0)}, kResult{.outputs = bit_set(0)};
 constexpr double kLn2 = std::numbers::ln2, kLn10 = std::numbers::ln10,
                  kErfSlope = 2 * std::numbers::inv_sqrtpi;
 

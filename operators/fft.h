@@ -10,8 +10,8 @@
 //
 // y[k] = sum of x[j] exp(-2 pi i j k / n). `n` cuts the axis off or pads it with zeros first. Elements are
 // f32 or f64; f16, bf16, integers and bool throw InvalidArgument. All is computed in f64 and rounded once.
-// All functions are linear and have gradients of any order. All throw InvalidArgument for shapes, axes and
-// lengths that do not fit.
+// The transforms are linear and have gradients of any order. All functions throw InvalidArgument for shapes,
+// axes and lengths that do not fit.
 #pragma once
 
 #include <cstdint>

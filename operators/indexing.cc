@@ -183,7 +183,7 @@ constexpr Operator kTake = {
     .attrs = &kAttrType<TakeAttrs>,
     .infer = infer_take,
     .gradient = detail::gradient_take,
-    .gradient_uses = {.inputs = 2},
+    .gradient_uses = {.inputs = bit_set(1)},
     .work = work_of_result};
 constexpr Operator kGather = {.kernel = {"gather", run_gather, cuda::gather, kDirectElements},
                               .doc =
@@ -194,7 +194,7 @@ constexpr Operator kGather = {.kernel = {"gather", run_gather, cuda::gather, kDi
                               .attrs = &kAttrType<GatherAttrs>,
                               .infer = infer_gather,
                               .gradient = detail::gradient_gather,
-                              .gradient_uses = {.inputs = 2},
+                              .gradient_uses = {.inputs = bit_set(1)},
                               .work = work_of_result};
 constexpr Operator kScatter = {
     .kernel = {"scatter", run_scatter, cuda::scatter, kDirectUpdates},
@@ -205,9 +205,9 @@ constexpr Operator kScatter = {
     .attrs = &kAttrType<UpdateAttrs>,
     .infer = infer_scatter,
     .gradient = detail::gradient_scatter,
-    .gradient_uses = {.inputs = 7, .outputs = 1},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2), .outputs = bit_set(0)},
     .narrowed_uses = detail::uses_of_update,
-    .in_place = 1};
+    .in_place = bit_set(0)};
 constexpr Operator kIndexUpdate = {
     .kernel = {"index_update", run_index_update, cuda::index_update, kDirectUpdates},
     .doc =
@@ -218,9 +218,9 @@ constexpr Operator kIndexUpdate = {
     .attrs = &kAttrType<UpdateAttrs>,
     .infer = infer_index_update,
     .gradient = detail::gradient_index_update,
-    .gradient_uses = {.inputs = 7, .outputs = 1},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2), .outputs = bit_set(0)},
     .narrowed_uses = detail::uses_of_update,
-    .in_place = 1};
+    .in_place = bit_set(0)};
 constexpr Operator kOneHot = {
     .kernel = {"one_hot", run_one_hot, cuda::one_hot, kDirectElements},
     .doc =
@@ -237,7 +237,7 @@ constexpr Operator kEmbedding = {.kernel = {"embedding", run_embedding, cuda::em
                                  .attrs = &kAttrType<EmbeddingAttrs>,
                                  .infer = infer_embedding,
                                  .gradient = detail::gradient_embedding,
-                                 .gradient_uses = {.inputs = 2},
+                                 .gradient_uses = {.inputs = bit_set(1)},
                                  .work = work_of_result};
 constexpr Operator kEmbeddingGradient = {
     .kernel = {"embedding_gradient", run_embedding_gradient, cuda::embedding_gradient, kDirectUpdates},
@@ -249,7 +249,7 @@ constexpr Operator kEmbeddingGradient = {
     .attrs = &kAttrType<EmbeddingGradientAttrs>,
     .infer = infer_embedding_gradient,
     .gradient = detail::gradient_embedding_gradient,
-    .gradient_uses = {.inputs = 1},
+    .gradient_uses = {.inputs = bit_set(0)},
     .dtypes = {i32, i64}};
 
 void update_in_place(NDArray& x, const Operator& op, const NDArray& indices, const NDArray& updates,

@@ -141,7 +141,7 @@ constexpr Operator kQr = {
     .attrs = &kAttrType<QrAttrs>,
     .infer = infer_qr,
     .gradient = detail::gradient_qr,
-    .gradient_uses = {.outputs = 3},
+    .gradient_uses = {.outputs = bit_set(0, 1)},
     .dtypes = kReal,
     .work = work_of_svd,
 };
@@ -159,7 +159,7 @@ constexpr Operator kSvd = {
     .attrs = &kAttrType<SvdAttrs>,
     .infer = infer_svd,
     .gradient = detail::gradient_svd,
-    .gradient_uses = {.outputs = 7},
+    .gradient_uses = {.outputs = bit_set(0, 1, 2)},
     .dtypes = kReal,
     .work = work_of_svd,
 };
@@ -172,7 +172,7 @@ constexpr Operator kSvdvals = {
     .outputs = {"s"},
     .infer = infer_svdvals,
     .gradient = detail::gradient_svdvals,
-    .gradient_uses = {.inputs = 1},
+    .gradient_uses = {.inputs = bit_set(0)},
     .dtypes = kReal,
     .work = work_of_svd,
 };
@@ -189,7 +189,7 @@ constexpr Operator kEigh = {
     .attrs = &kAttrType<SymmetricAttrs>,
     .infer = infer_eigh,
     .gradient = detail::gradient_eigh,
-    .gradient_uses = {.outputs = 3},
+    .gradient_uses = {.outputs = bit_set(0, 1)},
     .dtypes = kReal,
     .work = work_of_svd,
 };
@@ -203,7 +203,7 @@ constexpr Operator kEigvalsh = {
     .attrs = &kAttrType<SymmetricAttrs>,
     .infer = infer_eigvalsh,
     .gradient = detail::gradient_eigvalsh,
-    .gradient_uses = {.inputs = 1},
+    .gradient_uses = {.inputs = bit_set(0)},
     .dtypes = kReal,
     .work = work_of_svd,
 };
@@ -216,7 +216,7 @@ constexpr Operator kPinv = {
     .attrs = &kAttrType<RankAttrs>,
     .infer = infer_pinv,
     .gradient = detail::gradient_pinv,
-    .gradient_uses = {.inputs = 1, .outputs = 1},
+    .gradient_uses = {.inputs = bit_set(0), .outputs = bit_set(0)},
     .dtypes = kReal,
     .work = work_of_svd,
 };
@@ -232,7 +232,7 @@ constexpr Operator kLstsq = {
     .attrs = &kAttrType<RankAttrs>,
     .infer = infer_lstsq,
     .gradient = detail::gradient_lstsq,
-    .gradient_uses = {.inputs = 3},
+    .gradient_uses = {.inputs = bit_set(0, 1)},
     .dtypes = kReal,
     .work = work_of_svd,
 };
@@ -244,7 +244,7 @@ constexpr Operator kMatrixExp = {
     .inputs = {"a"},
     .infer = infer_matrix_exp,
     .gradient = detail::gradient_matrix_exp,
-    .gradient_uses = {.inputs = 1},
+    .gradient_uses = {.inputs = bit_set(0)},
     .dtypes = kReal,
     .work = work_of_svd,
 };

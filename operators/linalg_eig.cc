@@ -137,7 +137,7 @@ constexpr Operator kEig = {
     .outputs = {"w", "v"},
     .infer = infer_eig,
     .gradient = gradient_eig,
-    .gradient_uses = {.outputs = 3},
+    .gradient_uses = {.outputs = bit_set(0, 1)},
     .dtypes = kRealTypes,
     .work = work_of_eig,
 };
@@ -152,7 +152,7 @@ constexpr Operator kEigvals = {
     .outputs = {"w"},
     .infer = infer_eigvals,
     .gradient = gradient_eigvals,
-    .gradient_uses = {.inputs = 1},
+    .gradient_uses = {.inputs = bit_set(0)},
     .dtypes = kRealTypes,
     .work = work_of_eig,
 };

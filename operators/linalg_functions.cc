@@ -130,7 +130,11 @@ NDArray cond(const Arg& a) {
   return s.select(-1, 0) / s.select(-1, s.size(-1) - 1);
 }
 
-NDArray cond(const Arg& a, RealArg p) { return matrix_norm(a, p) * matrix_norm({inv(a), a.where}, p); }
+NDArray cond(const Arg& a, RealArg p) {
+  MX_CHECK(a.array.numel() > 0, InvalidArgument, "[linalg_cond] expected matrices with elements, got shape ",
+           a.array.shape(), called_at(a.where));
+  return matrix_norm(a, p) * matrix_norm({inv(a), a.where}, p);
+}
 
 NDArray matrix_power(const Arg& a, IntArg n) {
   check_square(a, "linalg_matrix_power");

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "ndarray/grad_mode.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/indexing.h"
@@ -16,6 +17,7 @@
 #include "operators/linalg_records.h"
 #include "operators/matmul.h"
 #include "operators/reduce.h"
+#include "operators/scan.h"
 #include "operators/shape_ops.h"
 #include "operators/sorting.h"
 
@@ -49,6 +51,31 @@ NDArray off_diagonal(const NDArray& x) { return tril(x, -1) + triu(x, 1); }
 NDArray qr_of_tall(const NDArray& q, const NDArray& r, const NDArray& head_q, const NDArray& head_r) {
   const NDArray m = matmul(r, turned(head_r)) - matmul(turned(head_q), q);
   return times_inverse_turned(head_q + matmul(q, mirrored(m)), r);
+}
+
+/// At [i][j], i != j: the product of all elements of s but i and j. On the diagonal: 0.
+NDArray products_without_two(const NDArray& s) {
+  const int64_t n = s.shape().back();
+  const NDArray right = triu(ones({n, n}, s.dtype(), s.context()), 1);
+  const NDArray before = cumprod(s, -1, true), after = cumprod(s, -1, true, true);
+  // At [i][j]: of the elements between i and j.
+  const NDArray between = cumprod(columns_of(s) * right + (1 - right), -1, true);
+  const NDArray upper = triu(rows_of(before) * between * columns_of(after), 1);
+  return upper + turned(upper);
+}
+
+/// The gradient of a with respect to its cofactors, by a = u diag(s) v', without a division. In the basis of
+/// u and v, the cofactor at [i][i] depends on each a[k][k], and that at [i][j] on a[j][i].
+NDArray cofactor_gradient_values(const NDArray& a, const NDArray& head) {
+  const NoGrad off;
+  const auto [u, s, vh] = linalg::svd(a);
+  const NDArray others = products_without_two(s);
+  const NDArray turned_head = matmul(matmul(turned(u), head), turned(vh));
+  const NDArray unit = identity(s.shape().back(), s);
+  const NDArray diagonal = matmul(others, rows_of(sum(turned_head * unit, -1)));
+  const NDArray inner = diagonal * unit - others * turned(turned_head);
+  const NDArray signs = sign(linalg::det(u) * linalg::det(vh));
+  return columns_of(rows_of(signs)) * matmul(matmul(u, inner), vh);
 }
 
 NDArray pinv_gradient(const NDArray& a, const NDArray& p, const NDArray& head) {
@@ -85,13 +112,17 @@ void gradient_inv(GradientContext& g) {
 
 void gradient_det(GradientContext& g) { g.set(0, columns_of(rows_of(g.head())) * cofactor(g.input(0))); }
 
-// Of a product of several values it is the sum over the products of all others; here, for an invertible a,
-// with c = det(a) a^-1', it is (sum(C c) - c C') a^-1'.
+// For an invertible a, with c = det(a) a^-1', it is (sum(C c) - c C') a^-1'. That loses digits where a is
+// nearly singular, so the values come from the singular values. If the result is differentiated again, its
+// derivative is that of the formula with the inverse.
 void gradient_cofactor(GradientContext& g) {
-  const NDArray &c = g.output(), &head = g.head();
+  const NDArray &a = g.input(0), &c = g.output(), &head = g.head();
+  const NDArray values = cofactor_gradient_values(a, head);
+  if (!grad_enabled()) return g.set(0, values);
   const NDArray total = sum(head * c, {-2, -1}, true);
-  const NDArray inverse = turned(linalg::inv(g.input(0)));
-  g.set(0, total * inverse - matmul(matmul(c, turned(head)), inverse));
+  const NDArray inverse = turned(linalg::inv(a));
+  const NDArray differentiable = total * inverse - matmul(matmul(c, turned(head)), inverse);
+  g.set(0, values + (differentiable - differentiable.detach()));
 }
 
 void gradient_slogdet(GradientContext& g) {

@@ -53,6 +53,8 @@ Shape check_operands(InferContext& c, size_t first) {
   if (kDistributions && is_floating(labels)) {
     MX_CHECK(target == x, InvalidArgument, "[", c.name(), "] expected a distribution of the scores' shape ",
              x, ", or integer labels of shape ", rows, ", got ", labels, " of shape ", target);
+    MX_CHECK(attrs.ignore_index < 0, InvalidArgument, "[", c.name(),
+             "] expected no ignore_index for a target that is a distribution, got ", attrs.ignore_index);
   } else {
     MX_CHECK(is_integral(labels), InvalidArgument, "[", c.name(), "] expected integer labels",
              kDistributions ? " or a floating-point distribution" : "", ", got ", labels);
@@ -108,7 +110,7 @@ constexpr Operator kCrossEntropy = {
     .attrs = &kAttrType<CrossEntropyAttrs>,
     .infer = infer<CrossEntropyAttrs>,
     .gradient = detail::gradient_cross_entropy,
-    .gradient_uses = {.inputs = 7},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2)},
     .dtypes = kFloating,
 };
 
@@ -122,7 +124,7 @@ constexpr Operator kCrossEntropyBackward = {
     .attrs = &kAttrType<CrossEntropyAttrs>,
     .infer = infer_backward<CrossEntropyAttrs>,
     .gradient = detail::gradient_cross_entropy_backward,
-    .gradient_uses = {.inputs = 15},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3)},
     .dtypes = kFloating,
 };
 
@@ -135,7 +137,7 @@ constexpr Operator kNllLoss = {
     .attrs = &kAttrType<NllAttrs>,
     .infer = infer<NllAttrs>,
     .gradient = detail::gradient_nll_loss,
-    .gradient_uses = {.inputs = 7},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2)},
     .dtypes = kFloating,
 };
 
@@ -149,7 +151,7 @@ constexpr Operator kNllLossBackward = {
     .attrs = &kAttrType<NllAttrs>,
     .infer = infer_backward<NllAttrs>,
     .gradient = detail::gradient_nll_loss_backward,
-    .gradient_uses = {.inputs = 15},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3)},
     .dtypes = kFloating,
 };
 

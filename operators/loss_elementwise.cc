@@ -220,7 +220,7 @@ constexpr Operator record(const char* name, const char* doc) {
               .attrs = &kAttrType<A>,
               .infer = infer<A, kLoss>,
               .gradient = gradient<A, kLoss>,
-              .gradient_uses = {.inputs = 7},
+              .gradient_uses = {.inputs = bit_set(0, 1, 2)},
               .dtypes = {f32, f64, f16, bf16}};
   if (kLoss == ElementwiseLoss::bce_with_logits) op.inputs.push_back("pos_weight?");
   return op;
@@ -258,7 +258,7 @@ constexpr Operator kBackward = {
     .attrs = &kAttrType<BackwardAttrs>,
     .infer = infer_backward,
     .gradient = gradient_backward,
-    .gradient_uses = {.inputs = 15},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3)},
     .dtypes = {f32, f64, f16, bf16},
 };
 

@@ -147,7 +147,7 @@ constexpr Operator kMatmul = {
     .inputs = {"a", "b"},
     .infer = infer_matmul,
     .gradient = detail::gradient_matmul,
-    .gradient_uses = {.inputs = 3, .crosswise = true},
+    .gradient_uses = {.inputs = bit_set(0, 1), .crosswise = true},
     .work = work_matmul,
 };
 
@@ -170,7 +170,7 @@ constexpr Operator kDot = {
     .inputs = {"a", "b"},
     .infer = infer_dot,
     .gradient = detail::gradient_matmul,
-    .gradient_uses = {.inputs = 3, .crosswise = true},
+    .gradient_uses = {.inputs = bit_set(0, 1), .crosswise = true},
     .work = work_matmul,
 };
 
@@ -182,7 +182,7 @@ constexpr Operator kLinear = {
     .inputs = {"x", "weight", "bias?"},
     .infer = infer_linear,
     .gradient = detail::gradient_linear,
-    .gradient_uses = {.inputs = 3, .crosswise = true},
+    .gradient_uses = {.inputs = bit_set(0, 1), .crosswise = true},
     .work = work_linear,
 };
 
@@ -194,7 +194,7 @@ constexpr Operator kAddmm = {
     .attrs = &kAttrType<AddmmAttrs>,
     .infer = infer_addmm,
     .gradient = detail::gradient_addmm,
-    .gradient_uses = {.inputs = 6, .crosswise = true},
+    .gradient_uses = {.inputs = bit_set(1, 2), .crosswise = true},
     .work = work_addmm,
 };
 

@@ -21,7 +21,6 @@
 namespace mx {
 namespace {
 
-using detail::norm_type;
 using detail::NormForm;
 using detail::RunningStatisticsAttrs;
 
@@ -71,8 +70,8 @@ void infer_forward(InferContext& c) {
   check_eps(c, attrs.eps);
   check_parameters(c, 1, kCentred ? 2 : 1, form.params_plain);
   c.output(c.shape(0), c.dtype(0));
-  if (kCentred) c.output(form.stats_plain, norm_type(c.dtype(0)));
-  c.output(form.stats_plain, norm_type(c.dtype(0)));
+  if (kCentred) c.output(form.stats_plain, accumulation_type(c.dtype(0)));
+  c.output(form.stats_plain, accumulation_type(c.dtype(0)));
 }
 
 template <class A, bool kCentred>
@@ -88,7 +87,7 @@ void infer_backward(InferContext& c) {
              "] expected statistics of shape ", form.stats_plain, " for x of shape ", c.shape(1), ", got ",
              c.shape(i));
   check_parameters(c, 2 + kStatistics, 1, form.params_plain);
-  const DType type = norm_type(c.dtype(1));
+  const DType type = accumulation_type(c.dtype(1));
   c.output(c.shape(1), c.dtype(1));
   for (size_t i = 0; i < kStatistics; ++i) c.output(attrs.parameters ? form.params_plain : Shape{0}, type);
 }
@@ -137,7 +136,7 @@ class PlainInput {
 template <class A, bool kCentred>
 void run_forward(const KernelArgs& args) {
   const Plain x(args.in[0]);
-  const DType type = norm_type((*x).dtype);
+  const DType type = accumulation_type((*x).dtype);
   const A& attrs = args.attr<A>();
   const NormForm form = form_of(attrs, (*x).shape, kCentred, "norm");
   const PlainInput weight(args, 1, type), bias(args, 2, type);
@@ -159,7 +158,7 @@ void run_forward(const KernelArgs& args) {
 template <class A, bool kCentred>
 void run_backward(const KernelArgs& args) {
   const Plain dy(args.in[0]), x(args.in[1]);
-  const DType type = norm_type((*x).dtype);
+  const DType type = accumulation_type((*x).dtype);
   const A& attrs = args.attr<A>();
   const NormForm form = form_of(attrs, (*x).shape, kCentred, "norm");
   const Plain mean(args.in[2], type), rstd(args.in[kCentred ? 3 : 2], type);
@@ -183,7 +182,7 @@ void run_backward(const KernelArgs& args) {
 
 void run_inference(const KernelArgs& args) {
   const Plain x(args.in[0]);
-  const DType type = norm_type((*x).dtype);
+  const DType type = accumulation_type((*x).dtype);
   const NormForm form = detail::batch_norm_form((*x).shape, "batch_norm_inference");
   const Plain mean(args.in[1], type), variance(args.in[2], type);
   const PlainInput weight(args, 3, type), bias(args, 4, type);
@@ -254,7 +253,7 @@ constexpr Operator kBatchNorm = {
     .attrs = &kAttrType<BatchNormAttrs>,
     .infer = infer_forward<BatchNormAttrs, true>,
     .gradient = detail::gradient_batch_norm,
-    .gradient_uses = {.inputs = 3, .outputs = 6},
+    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1, 2)},
     .dtypes = kFloating,
 };
 
@@ -268,7 +267,7 @@ constexpr Operator kBatchNormBackward = {
     .attrs = &kAttrType<BatchNormBackwardAttrs>,
     .infer = infer_backward<BatchNormBackwardAttrs, true>,
     .gradient = detail::gradient_batch_norm_backward,
-    .gradient_uses = {.inputs = 31},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3, 4)},
     .dtypes = kFloating,
 };
 
@@ -280,9 +279,9 @@ constexpr Operator kBatchNormInference = {
     .attrs = &kAttrType<BatchNormAttrs>,
     .infer = infer_inference,
     .gradient = detail::gradient_batch_norm_inference,
-    .gradient_uses = {.inputs = 15},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3)},
     .dtypes = kFloating,
-    .in_place = 1,
+    .in_place = bit_set(0),
 };
 
 constexpr Operator kRunningStatistics = {
@@ -295,7 +294,7 @@ constexpr Operator kRunningStatistics = {
     .outputs = {"share"},
     .attrs = &kAttrType<RunningStatisticsAttrs>,
     .infer = infer_running,
-    .updates = 7,
+    .updates = bit_set(0, 1, 2),
 };
 
 constexpr Operator kGroupNorm = {
@@ -307,7 +306,7 @@ constexpr Operator kGroupNorm = {
     .attrs = &kAttrType<GroupNormAttrs>,
     .infer = infer_forward<GroupNormAttrs, true>,
     .gradient = detail::gradient_group_norm,
-    .gradient_uses = {.inputs = 3, .outputs = 6},
+    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1, 2)},
     .dtypes = kFloating,
 };
 
@@ -321,7 +320,7 @@ constexpr Operator kGroupNormBackward = {
     .attrs = &kAttrType<GroupNormBackwardAttrs>,
     .infer = infer_backward<GroupNormBackwardAttrs, true>,
     .gradient = detail::gradient_group_norm_backward,
-    .gradient_uses = {.inputs = 31},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3, 4)},
     .dtypes = kFloating,
 };
 
@@ -334,7 +333,7 @@ constexpr Operator kLayerNorm = {
     .attrs = &kAttrType<LayerNormAttrs>,
     .infer = infer_forward<LayerNormAttrs, true>,
     .gradient = detail::gradient_layer_norm,
-    .gradient_uses = {.inputs = 3, .outputs = 6},
+    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1, 2)},
     .dtypes = kFloating,
 };
 
@@ -348,7 +347,7 @@ constexpr Operator kLayerNormBackward = {
     .attrs = &kAttrType<LayerNormBackwardAttrs>,
     .infer = infer_backward<LayerNormBackwardAttrs, true>,
     .gradient = detail::gradient_layer_norm_backward,
-    .gradient_uses = {.inputs = 31},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3, 4)},
     .dtypes = kFloating,
 };
 
@@ -361,7 +360,7 @@ constexpr Operator kRmsNorm = {
     .attrs = &kAttrType<LayerNormAttrs>,
     .infer = infer_forward<LayerNormAttrs, false>,
     .gradient = detail::gradient_rms_norm,
-    .gradient_uses = {.inputs = 3, .outputs = 2},
+    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1)},
     .dtypes = kFloating,
 };
 
@@ -375,7 +374,7 @@ constexpr Operator kRmsNormBackward = {
     .attrs = &kAttrType<LayerNormBackwardAttrs>,
     .infer = infer_backward<LayerNormBackwardAttrs, false>,
     .gradient = detail::gradient_rms_norm_backward,
-    .gradient_uses = {.inputs = 15},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3)},
     .dtypes = kFloating,
 };
 

@@ -95,9 +95,6 @@ struct RunningStatisticsAttrs {
   }
 };
 
-/// The type of statistics and of the computation.
-inline DType norm_type(DType x) { return x == f64 ? f64 : f32; }
-
 void gradient_batch_norm(GradientContext& g);
 void gradient_batch_norm_backward(GradientContext& g);
 void gradient_batch_norm_inference(GradientContext& g);

@@ -100,7 +100,7 @@ struct Operator {
   GradientUses (*narrowed_uses)(const Attrs& attrs) = nullptr;
   /// True if every array that `gradient` sets is new or belongs to the context. False if it may set an array
   /// that other code keeps, which the backward pass must not overwrite.
-  bool gradient_gives_new = true;
+  bool gradient_returns_fresh_arrays = true;
   /// Replaces the kernel: runs at the call, and calls other operators to make the outputs that infer()
   /// declared.
   std::vector<NDArray> (*compose)(const Attrs& attrs, std::span<const NDArray> inputs) = nullptr;

@@ -41,8 +41,8 @@ constexpr Operator kPolygamma = {
     .attrs = &kAttrType<PolygammaAttrs>,
     .infer = infer,
     .gradient = gradient,
-    .gradient_uses = {.inputs = 1},
-    .in_place = 1,
+    .gradient_uses = {.inputs = bit_set(0)},
+    .in_place = bit_set(0),
     .elementwise = true,
 };
 

@@ -212,7 +212,7 @@ constexpr Operator kMaxPool = {
     .attrs = &kAttrType<MaxPoolAttrs>,
     .infer = infer_max_pool,
     .gradient = gradient_max_pool,
-    .gradient_uses = {.outputs = 2},
+    .gradient_uses = {.outputs = bit_set(1)},
     .dtypes = kFloating,
 };
 
@@ -225,7 +225,7 @@ constexpr Operator kMaxPoolBackward = {
     .attrs = &kAttrType<PoolSizeAttrs>,
     .infer = infer_max_pool_backward,
     .gradient = gradient_max_pool_backward,
-    .gradient_uses = {.inputs = 2},
+    .gradient_uses = {.inputs = bit_set(1)},
     .dtypes = kFloating,
 };
 
@@ -238,7 +238,7 @@ constexpr Operator kAdaptiveMaxPool = {
     .attrs = &kAttrType<PoolSizeAttrs>,
     .infer = infer_adaptive<2>,
     .gradient = gradient_max_pool,
-    .gradient_uses = {.outputs = 2},
+    .gradient_uses = {.outputs = bit_set(1)},
     .dtypes = kFloating,
 };
 

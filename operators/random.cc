@@ -203,7 +203,7 @@ constexpr Operator kRandomKey = {.kernel = {"random_key", run_key, cuda::random_
                                  .attrs = &kAttrType<KeyAttrs>,
                                  .infer = infer_key,
                                  .dtypes = {i64},
-                                 .updates = 1,
+                                 .updates = bit_set(0),
                                  .random = true};
 constexpr Operator kUniform = fill_record<fill_uniform>("uniform", "Uniformly distributed numbers in [a, b).",
                                                         kDirectElements, cuda::uniform);
@@ -266,7 +266,7 @@ constexpr Operator kDropout = {.kernel = {"dropout", run_dropout, cuda::dropout,
                                .attrs = &kAttrType<DropoutAttrs>,
                                .infer = infer_dropout,
                                .gradient = gradient_dropout,
-                               .gradient_uses = {.outputs = 2},
+                               .gradient_uses = {.outputs = bit_set(1)},
                                .dtypes = {f32, f64, f16, bf16}};
 
 OperatorFamily family_random() {

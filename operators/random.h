@@ -40,7 +40,7 @@ class Generator {
   /// randn: normal with mean 0 and standard deviation 1. normal: with the given ones.
   NDArray randn(const Shape& shape, DType dtype = f32,
                 std::source_location where = std::source_location::current());
-  NDArray normal(double mean, double deviation, const Shape& shape, DType dtype = f32,
+  NDArray normal(double mean, double stddev, const Shape& shape, DType dtype = f32,
                  std::source_location where = std::source_location::current());
   /// Integers in [low, high), uniformly distributed.
   NDArray randint(int64_t low, int64_t high, const Shape& shape, DType dtype = i64,
@@ -105,7 +105,7 @@ NDArray uniform(double low, double high, const Shape& shape, DType dtype = f32, 
                 std::source_location where = std::source_location::current());
 NDArray randn(const Shape& shape, DType dtype = f32, Context context = cpu(),
               std::source_location where = std::source_location::current());
-NDArray normal(double mean, double deviation, const Shape& shape, DType dtype = f32, Context context = cpu(),
+NDArray normal(double mean, double stddev, const Shape& shape, DType dtype = f32, Context context = cpu(),
                std::source_location where = std::source_location::current());
 NDArray randint(int64_t low, int64_t high, const Shape& shape, DType dtype = i64, Context context = cpu(),
                 std::source_location where = std::source_location::current());

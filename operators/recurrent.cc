@@ -30,7 +30,6 @@ using detail::check_recurrent_layer;
 using detail::layer_of;
 using detail::RecurrentLayer;
 using detail::RecurrentShapes;
-using detail::type_of_sums;
 
 template <RecurrentCell kCell>
 void infer(InferContext& c) {
@@ -42,8 +41,8 @@ void infer(InferContext& c) {
   if (kLstm) check_operand(c.name(), c, 3, "c0", {s.batch, s.hidden}, s.type);
   if (kGru && c.inputs() > 3) check_operand(c.name(), c, 3, "b_hh", {3 * s.hidden}, s.type);
   c.output(s.rows_of(s.hidden), s.type);
-  if (kLstm) c.output(s.rows_of(s.hidden), type_of_sums(s.type));
-  if (kLstm || kGru) c.output(s.rows_of(4 * s.hidden), type_of_sums(s.type));
+  if (kLstm) c.output(s.rows_of(s.hidden), accumulation_type(s.type));
+  if (kLstm || kGru) c.output(s.rows_of(4 * s.hidden), accumulation_type(s.type));
 }
 
 template <RecurrentCell kCell>
@@ -118,7 +117,7 @@ constexpr Operator kRnn = {
     .attrs = &kAttrType<RnnAttrs>,
     .infer = infer<RecurrentCell::tanh>,
     .gradient = gradient<RecurrentCell::tanh>,
-    .gradient_uses = {.inputs = 6, .outputs = 1},
+    .gradient_uses = {.inputs = bit_set(1, 2), .outputs = bit_set(0)},
     .dtypes = kFloating,
     .work = work,
 };
@@ -146,7 +145,7 @@ constexpr Operator kLstm = {
     .attrs = &kAttrType<RecurrentAttrs>,
     .infer = infer<RecurrentCell::lstm>,
     .gradient = gradient<RecurrentCell::lstm>,
-    .gradient_uses = {.inputs = 14, .outputs = 7},
+    .gradient_uses = {.inputs = bit_set(1, 2, 3), .outputs = bit_set(0, 1, 2)},
     .dtypes = kFloating,
     .work = work,
 };
@@ -174,7 +173,7 @@ constexpr Operator kGru = {
     .attrs = &kAttrType<RecurrentAttrs>,
     .infer = infer<RecurrentCell::gru>,
     .gradient = gradient<RecurrentCell::gru>,
-    .gradient_uses = {.inputs = 6, .outputs = 3},
+    .gradient_uses = {.inputs = bit_set(1, 2), .outputs = bit_set(0, 1)},
     .dtypes = kFloating,
     .work = work,
 };

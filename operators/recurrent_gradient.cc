@@ -90,7 +90,7 @@ void recurrent_gradient_by_operators(GradientContext& g, RecurrentCell cell, boo
                                      const SequencePlan& plan) {
   const bool lstm = cell == RecurrentCell::lstm, gru = cell == RecurrentCell::gru;
   // Cells and activations are those of states that were not rounded, so 16-bit types are computed in f32.
-  const DType type = type_of_sums(g.input_dtype(0));
+  const DType type = accumulation_type(g.input_dtype(0));
   const auto operand = [&](const NDArray& x) { return as_rows(x).to(type); };
   const NDArray weights = g.input(1).to(type), h0 = g.input(2).to(type), y = operand(g.output(0));
   const NDArray before = states_before(y, h0, reverse, plan);

@@ -36,7 +36,7 @@ void infer_inference_of(InferContext& c) {
   if (kLstm) check_operand(op, c, 4, "c0", {s.batch, s.hidden}, s.type);
   if (kGru && c.inputs() > 5) check_operand(op, c, 5, "b_hh", {3 * s.hidden}, s.type);
   c.output(s.rows_of(s.hidden), s.type);
-  if (kLstm) c.output({s.batch, s.hidden}, type_of_sums(s.type));
+  if (kLstm) c.output({s.batch, s.hidden}, accumulation_type(s.type));
 }
 
 template <RecurrentCell kCell>

@@ -16,7 +16,7 @@ RecurrentCell cell_of(const char* op, const std::string& nonlinearity) {
 
 void check_operand(const char* op, const InferContext& c, size_t i, const char* name, const Shape& expected,
                    DType type) {
-  MX_CHECK(c.shape(i) == expected && (c.dtype(i) == type || c.dtype(i) == type_of_sums(type)),
+  MX_CHECK(c.shape(i) == expected && (c.dtype(i) == type || c.dtype(i) == accumulation_type(type)),
            InvalidArgument, "[", op, "] expected ", name, " of shape ", expected, " and of ", type, ", got ",
            c.dtype(i), ' ', c.shape(i));
 }

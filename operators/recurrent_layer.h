@@ -13,9 +13,6 @@
 
 namespace mx::detail {
 
-/// The type in which 16-bit types are computed, and the type itself for others.
-inline DType type_of_sums(DType type) { return type == f64 ? f64 : f32; }
-
 /// Throws InvalidArgument, naming `op`, for another nonlinearity than "tanh" and "relu".
 kernels::RecurrentCell cell_of(const char* op, const std::string& nonlinearity);
 

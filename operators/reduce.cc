@@ -247,7 +247,7 @@ constexpr Operator kVar = {
     .attrs = &kAttrType<VarianceAttrs>,
     .infer = infer_variance<ReduceOp::var>,
     .gradient = detail::gradient_var,
-    .gradient_uses = {.inputs = 1},
+    .gradient_uses = {.inputs = bit_set(0)},
 };
 
 constexpr Operator kStddev = {
@@ -258,7 +258,7 @@ constexpr Operator kStddev = {
     .attrs = &kAttrType<VarianceAttrs>,
     .infer = infer_variance<ReduceOp::std>,
     .gradient = detail::gradient_stddev,
-    .gradient_uses = {.inputs = 1, .outputs = 1},
+    .gradient_uses = {.inputs = bit_set(0), .outputs = bit_set(0)},
 };
 
 constexpr Operator kNorm = {
@@ -269,7 +269,7 @@ constexpr Operator kNorm = {
     .attrs = &kAttrType<NormAttrs>,
     .infer = infer_norm,
     .gradient = detail::gradient_norm,
-    .gradient_uses = {.inputs = 1, .outputs = 1},
+    .gradient_uses = {.inputs = bit_set(0), .outputs = bit_set(0)},
     .work = work_norm,
 };
 

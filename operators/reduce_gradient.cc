@@ -124,12 +124,12 @@ ReduceGradient reduce_gradient(ReduceOp op) {
     case ReduceOp::mean:
       return {gradient_mean, {}};
     case ReduceOp::prod:
-      return {gradient_prod, {.inputs = 1}};
+      return {gradient_prod, {.inputs = bit_set(0)}};
     case ReduceOp::max:
     case ReduceOp::min:
-      return {gradient_extreme, {.inputs = 1, .outputs = 1}};
+      return {gradient_extreme, {.inputs = bit_set(0), .outputs = bit_set(0)}};
     case ReduceOp::logsumexp:
-      return {gradient_logsumexp, {.inputs = 1, .outputs = 1}};
+      return {gradient_logsumexp, {.inputs = bit_set(0), .outputs = bit_set(0)}};
     default:
       return {};  // the results are indices, counts or bool
   }

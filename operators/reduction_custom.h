@@ -274,7 +274,7 @@ Operator reduction_operator(const char* name, const char* doc, D) {
   op.gradient = [](GradientContext& g) {
     detail::set_reduced(g, [](const NDArray& x, const NDArray& y) -> NDArray { return D{}(x, y); });
   };
-  op.gradient_uses = {.inputs = 1, .outputs = 1};
+  op.gradient_uses = {.inputs = bit_set(0), .outputs = bit_set(0)};
   return op;
 }
 

@@ -36,7 +36,7 @@ void run_rotary(const KernelArgs& args) {
                    .inverse = attrs.inverse});
 }
 
-// The matrix of a rotation is orthogonal, so its transpose turns back.
+// The matrix of a rotation is orthogonal, so its transpose rotates in the opposite direction.
 void gradient_rotary(GradientContext& g) {
   RotaryAttrs attrs = g.attr<RotaryAttrs>();
   attrs.inverse = !attrs.inverse;
@@ -48,7 +48,7 @@ constexpr detail::RecordList<DType, kDTypes> kRotaryTypes = {f32, f64, f16, bf16
 constexpr Operator kRotary = {
     .kernel = {"rotary_embedding", run_rotary, cuda::rotary_embedding},
     .doc =
-        "Rotary position embedding: turns pairs of numbers of each row by angles that grow with the row's "
+        "Rotary position embedding: rotates pairs of numbers of each row by angles that grow with the row's "
         "position.",
     .family = "attention",
     .inputs = {"x"},
@@ -56,7 +56,7 @@ constexpr Operator kRotary = {
     .infer = infer_rotary,
     .gradient = gradient_rotary,
     .dtypes = kRotaryTypes,
-    .in_place = 1,
+    .in_place = bit_set(0),
 };
 
 }  // namespace

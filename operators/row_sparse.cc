@@ -65,7 +65,7 @@ constexpr Operator kSumRows = {
     .attrs = &kAttrType<SumRowsAttrs>,
     .infer = infer,
     .gradient = gradient,
-    .gradient_uses = {.inputs = 1, .outputs = 1},
+    .gradient_uses = {.inputs = bit_set(0), .outputs = bit_set(0)},
     .dtypes = {i32, i64},
     .sized_by_values = true,
 };

@@ -73,7 +73,7 @@ const Operator& record() {
       .infer = infer<kOp>,
       .gradient = detail::scan_gradient(kOp).gradient,
       .gradient_uses = detail::scan_gradient(kOp).uses,
-      .in_place = 1,
+      .in_place = bit_set(0),
   };
   return op;
 }
@@ -100,9 +100,9 @@ constexpr Operator kLinearRecurrence = {
     .attrs = &kAttrType<RecurrenceAttrs>,
     .infer = infer_recurrence,
     .gradient = detail::gradient_linear_recurrence,
-    .gradient_uses = {.inputs = 1, .outputs = 1},
+    .gradient_uses = {.inputs = bit_set(0), .outputs = bit_set(0)},
     .dtypes = {f32, f64, f16, bf16},
-    .in_place = 3,
+    .in_place = bit_set(0, 1),
 };
 
 template <ScanOp kOp>

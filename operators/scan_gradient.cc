@@ -108,7 +108,7 @@ void gradient_extreme(GradientContext& g) {
 }  // namespace
 
 ScanGradient scan_gradient(ScanOp op) {
-  constexpr GradientUses kBoth{.inputs = 1, .outputs = 1};
+  constexpr GradientUses kBoth{.inputs = bit_set(0), .outputs = bit_set(0)};
   switch (op) {
     case ScanOp::cumsum:
       return {gradient_cumsum, {}};

@@ -128,16 +128,18 @@ constexpr Operator reduction(const char* name, const char* doc, KernelFn run, Ke
 
 constexpr Operator kSum =
     reduction("segment_sum", "Sums of the rows of each segment; 0 for one without rows.",
-              run_reduce<SegmentReduce::sum>, cuda::segment_sum, gradient_sum, {.inputs = 2});
+              run_reduce<SegmentReduce::sum>, cuda::segment_sum, gradient_sum, {.inputs = bit_set(1)});
 constexpr Operator kMean =
     reduction("segment_mean", "Means of the rows of each segment; 0 for one without rows.",
-              run_reduce<SegmentReduce::mean>, cuda::segment_mean, gradient_mean, {.inputs = 2});
-constexpr Operator kMax = reduction(
-    "segment_max", "Largest elements of the rows of each segment; 0 for one without rows.",
-    run_reduce<SegmentReduce::max>, cuda::segment_max, gradient_extreme, {.inputs = 3, .outputs = 1});
-constexpr Operator kMin = reduction(
-    "segment_min", "Smallest elements of the rows of each segment; 0 for one without rows.",
-    run_reduce<SegmentReduce::min>, cuda::segment_min, gradient_extreme, {.inputs = 3, .outputs = 1});
+              run_reduce<SegmentReduce::mean>, cuda::segment_mean, gradient_mean, {.inputs = bit_set(1)});
+constexpr Operator kMax =
+    reduction("segment_max", "Largest elements of the rows of each segment; 0 for one without rows.",
+              run_reduce<SegmentReduce::max>, cuda::segment_max, gradient_extreme,
+              {.inputs = bit_set(0, 1), .outputs = bit_set(0)});
+constexpr Operator kMin =
+    reduction("segment_min", "Smallest elements of the rows of each segment; 0 for one without rows.",
+              run_reduce<SegmentReduce::min>, cuda::segment_min, gradient_extreme,
+              {.inputs = bit_set(0, 1), .outputs = bit_set(0)});
 
 constexpr Operator kSoftmax = {
     .kernel = {"segment_softmax", run_softmax, cuda::segment_softmax, kDirectElements},
@@ -146,7 +148,7 @@ constexpr Operator kSoftmax = {
     .inputs = {"x", "offsets"},
     .infer = infer_softmax,
     .gradient = gradient_softmax,
-    .gradient_uses = {.inputs = 2, .outputs = 1},
+    .gradient_uses = {.inputs = bit_set(1), .outputs = bit_set(0)},
     .dtypes = kFloating,
     .sized_by_values = true,
 };
@@ -159,7 +161,7 @@ constexpr Operator kExpand = {
     .attrs = &kAttrType<ExpandAttrs>,
     .infer = infer_expand,
     .gradient = gradient_expand,
-    .gradient_uses = {.inputs = 2},
+    .gradient_uses = {.inputs = bit_set(1)},
     .sized_by_values = true,
 };
 

@@ -9,8 +9,7 @@
 //
 // The functions throw InvalidArgument for shapes and types that do not fit. Wrong offsets or ids are found
 // when the operation runs: waiting for the result then throws InvalidArgument, which names the first wrong
-// number. A segment without rows gives 0. f16 and bf16 are computed in f32. The CPU and virtual devices
-// compute them.
+// number. A segment without rows gives 0. f16 and bf16 are computed in f32.
 #pragma once
 
 #include <cstdint>

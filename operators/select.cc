@@ -180,8 +180,8 @@ constexpr Operator kWhereNumbers = {
     .attrs = &kAttrType<WhereNumbers>,
     .infer = infer_where_numbers,
     .gradient = gradient_where_numbers,
-    .gradient_uses = {.inputs = 1},
-    .in_place = 2,
+    .gradient_uses = {.inputs = bit_set(0)},
+    .in_place = bit_set(1),
     .elementwise = true,
 };
 
@@ -195,8 +195,8 @@ constexpr Operator kClampNumbers = {
     .attrs = &kAttrType<ClampNumbers>,
     .infer = infer_clamp_numbers,
     .gradient = gradient_clamp_numbers,
-    .gradient_uses = {.inputs = 3},
-    .in_place = 3,
+    .gradient_uses = {.inputs = bit_set(0, 1)},
+    .in_place = bit_set(0, 1),
     .elementwise = true,
 };
 
@@ -207,8 +207,8 @@ constexpr Operator kWhere = {
     .inputs = {"condition", "a", "b"},
     .infer = infer_where,
     .gradient = gradient_where,
-    .gradient_uses = {.inputs = 1},
-    .in_place = 6,
+    .gradient_uses = {.inputs = bit_set(0)},
+    .in_place = bit_set(1, 2),
     .elementwise = true,
 };
 
@@ -221,8 +221,8 @@ constexpr Operator kClamp = {
     .inputs = {"x", "low", "high"},
     .infer = infer_clamp,
     .gradient = gradient_clamp,
-    .gradient_uses = {.inputs = 7},
-    .in_place = 7,
+    .gradient_uses = {.inputs = bit_set(0, 1, 2)},
+    .in_place = bit_set(0, 1, 2),
     .elementwise = true,
 };
 

@@ -72,9 +72,9 @@ constexpr Operator kSoftmax = {
     .attrs = &kAttrType<SoftmaxAttrs>,
     .infer = infer,
     .gradient = gradient_softmax,
-    .gradient_uses = {.outputs = 1},
+    .gradient_uses = {.outputs = bit_set(0)},
     .dtypes = kFloating,
-    .in_place = 1,
+    .in_place = bit_set(0),
 };
 
 constexpr Operator kLogSoftmax = {
@@ -85,9 +85,9 @@ constexpr Operator kLogSoftmax = {
     .attrs = &kAttrType<SoftmaxAttrs>,
     .infer = infer,
     .gradient = gradient_log_softmax,
-    .gradient_uses = {.outputs = 1},
+    .gradient_uses = {.outputs = bit_set(0)},
     .dtypes = kFloating,
-    .in_place = 1,
+    .in_place = bit_set(0),
 };
 
 constexpr Operator kSoftmaxBackward = {
@@ -100,9 +100,9 @@ constexpr Operator kSoftmaxBackward = {
     .attrs = &kAttrType<SoftmaxAttrs>,
     .infer = infer,
     .gradient = gradient_softmax_backward,
-    .gradient_uses = {.inputs = 3},
+    .gradient_uses = {.inputs = bit_set(0, 1)},
     .dtypes = kFloating,
-    .in_place = 3,
+    .in_place = bit_set(0, 1),
 };
 
 constexpr Operator kLogSoftmaxBackward = {
@@ -115,9 +115,9 @@ constexpr Operator kLogSoftmaxBackward = {
     .attrs = &kAttrType<SoftmaxAttrs>,
     .infer = infer,
     .gradient = gradient_log_softmax_backward,
-    .gradient_uses = {.inputs = 3},
+    .gradient_uses = {.inputs = bit_set(0, 1)},
     .dtypes = kFloating,
-    .in_place = 3,
+    .in_place = bit_set(0, 1),
 };
 
 }  // namespace

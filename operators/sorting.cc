@@ -171,7 +171,7 @@ constexpr Operator kSort = {.kernel = {"sort", run_sort, cuda::sort, kDirectElem
                             .attrs = &kAttrType<SortAttrs>,
                             .infer = infer_sort,
                             .gradient = gradient_sort,
-                            .gradient_uses = {.inputs = 1}};
+                            .gradient_uses = {.inputs = bit_set(0)}};
 constexpr Operator kArgsort = {
     .kernel = {"argsort", run_argsort, cuda::argsort, kDirectElements},
     .doc = "Indices that sort x along an axis. Sorting is stable, and NaN is last.",
@@ -204,7 +204,7 @@ constexpr Operator kTopK = {
     .attrs = &kAttrType<TopKAttrs>,
     .infer = infer_topk,
     .gradient = gradient_topk,
-    .gradient_uses = {.outputs = 2}};
+    .gradient_uses = {.outputs = bit_set(1)}};
 constexpr Operator kUnique = {
     .kernel = {"unique", run_unique, cuda::unique, kDirectElements, false},
     .doc =

@@ -8,7 +8,7 @@
 // The functions throw InvalidArgument for shapes and types that do not fit. Wrong pointers or columns are
 // found when the operation runs: waiting for the result then throws InvalidArgument, which names the first
 // wrong number and its position. f16 and bf16 are computed in f32. Gradients flow to the values and to the
-// dense operands. The CPU and virtual devices compute them.
+// dense operands.
 #pragma once
 
 #include <cstdint>

@@ -171,7 +171,7 @@ constexpr Operator whole_number_operator(const char* name, KernelFn on_gpu, cons
           .infer = infer_whole_number,
           .samples = samples_whole_number,
           .dtypes = {i8, u8, i32, i64},
-          .in_place = 1,
+          .in_place = bit_set(0),
           .elementwise = true};
 }
 
@@ -185,7 +185,7 @@ constexpr Operator whole_operator(const char* name, KernelFn on_gpu, const char*
           .infer = infer_whole,
           .samples = samples_whole,
           .dtypes = {i8, u8, i32, i64},
-          .in_place = 3,
+          .in_place = bit_set(0, 1),
           .elementwise = true,
           .number_form = number_form};
 }

@@ -58,7 +58,7 @@ LBFGS::LBFGS(const Parameters& parameters, const LBFGSOptions& options, std::sou
   detail::expect_at_least_0(problems, "tolerance_change", o.tolerance_change);
   problems.expect(!parameters_.empty(), "expected parameters, got none");
   const bool has_first = !parameters_.empty() && parameters_[0].defined() && parameters_[0].array().defined();
-  const DType type = has_first && parameters_[0].dtype() == f64 ? f64 : f32;
+  const DType type = accumulation_type(has_first ? parameters_[0].dtype() : f32);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const NDArray p = parameters_[i].defined() ? parameters_[i].array() : NDArray();
     if (!p.defined() || p.dtype() != type || !p.contiguous())

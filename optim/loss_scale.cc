@@ -52,7 +52,7 @@ LossScale::LossScale(const LossScaleOptions& options, Context context, std::sour
 }
 
 NDArray LossScale::operator()(const NDArray& loss) const {
-  const DType type = loss.dtype() == f64 ? f64 : f32;
+  const DType type = accumulation_type(loss.dtype());
   NDArray factor;
   {
     const NoGrad pause;

@@ -264,7 +264,7 @@ void Optimizer::unscale(std::source_location where) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const NDArray &p = parameters_[i], g = p.grad();
     if (!g.defined()) continue;
-    const NDArray divisor = scale.to(p.context()).to(g.dtype() == f64 ? f64 : f32);
+    const NDArray divisor = scale.to(p.context()).to(accumulation_type(g.dtype()));
     if (const std::optional<RowSparse> rows = row_sparse(g)) {
       quotients[i] =
           mx::detail::make_row_sparse({rows->rows, (rows->values / divisor).to(g.dtype())}, p.shape()[0]);

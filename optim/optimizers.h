@@ -8,10 +8,10 @@
 //
 //   auto opt = optim::make_optimizer("sgd", {{"lr", 0.1}, {"momentum", 0.9}}, parameters);
 //
-// Options have the names, the order and the defaults of torch.optim, with one exception: the pair `betas` of
-// Adam and AdamW is here `.beta1` and `.beta2`, because attributes are single numbers. Options that torch
-// does not have come last. Constructors and add_group() throw InvalidArgument, listing all options that are
-// out of range and all invalid parameters.
+// Options have the names, the order and the defaults of torch.optim; docs/optim.md lists the exceptions. For
+// instance, the pair `betas` is here `.beta1` and `.beta2`, because attributes are single numbers. Options
+// that torch does not have come last. Constructors and add_group() throw InvalidArgument, listing all options
+// that are out of range and all invalid parameters.
 #pragma once
 
 #include <functional>

@@ -13,10 +13,10 @@
 // not accumulate. A rate that is set by other means lasts until the next step(). Multipliers of groups are
 // applied on top.
 //
-// Every schedule has a warm-up: during its first `warmup` steps rates rise linearly, from `warmup_start`
-// times the base rate to the base rate. The schedule itself begins after them, as with torch's SequentialLR:
-// its own step 0 is step `warmup`, and milestones count from there. `steps`, if a schedule has it, counts all
-// steps with the warm-up; afterwards the rate stays at its last value.
+// Schedules with the option `warmup` begin with a linear warm-up: during their first `warmup` steps rates
+// rise from `warmup_start` times the base rate to the base rate. The schedule itself begins after them, as
+// with torch's SequentialLR: its own step 0 is step `warmup`, and milestones count from there. `steps`, if a
+// schedule has it, counts all steps with the warm-up; afterwards the rate stays at its last value.
 //
 // In the formulas t is the number of a step after the warm-up, and T = steps - warmup.
 //

@@ -43,7 +43,7 @@ OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<Arr
       where_(where),
       inputs_(static_cast<uint32_t>(inputs.size())),
       outputs_(static_cast<uint32_t>(outputs.size())),
-      returns_fresh_arrays_(op.gradient_gives_new),
+      returns_fresh_arrays_(op.gradient_returns_fresh_arrays),
       edges_(few_edges_),
       saved_(few_saved_) {
   if (inputs_ > kInline || inputs_ + outputs_ > kInline + 1) {

@@ -11,11 +11,11 @@
 
 namespace mx::data {
 
-/// Returns the batch (n, ..), converted to f32, plus normal random numbers of that deviation. A sample's
-/// numbers are a function of its number in `indices`, i64 (n,), of `key` and of `source` (sample_random.h).
-/// On processors with other vector instructions the last digit may differ. Throws InvalidArgument for a
-/// deviation that is negative or not finite.
-NDArray add_noise(const Arg& batch, const NDArray& indices, uint64_t key, uint32_t source, double deviation);
+/// Returns the batch (n, ..), converted to f32, plus normal random numbers of that standard deviation. A
+/// sample's numbers are a function of its number in `indices`, i64 (n,), of `key` and of `source`
+/// (sample_random.h). On processors with other vector instructions the last digit may differ. Throws
+/// InvalidArgument for a stddev that is negative or not finite.
+NDArray add_noise(const Arg& batch, const NDArray& indices, uint64_t key, uint32_t source, double stddev);
 
 /// Changes one sample: a contiguous tensor without the batch's first dimension. Called in the engine, from
 /// several threads at once for different samples. If it throws, the batch is poisoned with the exception.

@@ -4,8 +4,8 @@
 //   data::RecordWriter writer("train.rec", "train.idx");
 //   writer.write(data::pack_record({.label = {3}, .id = 7}, jpeg));
 //   writer.commit();
-//   data::SampleDataset set(data::image_records("train.rec", "train.idx"), {.transform = data::resize(64,
-//   64)});
+//   data::SampleDataset set(data::image_records("train.rec", "train.idx"),
+//                           {.transform = data::resize(64, 64)});
 //
 // Format (dmlc-core, recordio.h): each part of a record begins with the number 0xced7230a and a word with a
 // flag in its upper 3 bits and the number of bytes in the lower 29, both little-endian; its end is filled to

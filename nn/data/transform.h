@@ -67,9 +67,9 @@ Transform compose(std::initializer_list<Transform> transforms);
 
 /// Converts u8 from 0 to 255 to f32 from 0 to 1. Floating point stays unchanged.
 Transform to_float();
-/// (x - mean) / deviation. Each has one number, or one per channel, which is dimension 1 of the batch. Types
+/// (x - mean) / stddev. Each has one number, or one per channel, which is dimension 1 of the batch. Types
 /// that are not floating point become f32.
-Transform normalise(const std::vector<double>& mean, const std::vector<double>& deviation);
+Transform normalise(const std::vector<double>& mean, const std::vector<double>& stddev);
 /// Reshapes each sample to this shape, which must have as many elements.
 Transform reshape(const Shape& sample);
 
@@ -84,7 +84,7 @@ Transform random_scale(double low, double high, double fill = 0);
 Transform random_flip(double probability = 0.5);
 
 /// Adds normal random numbers; the result is f32.
-Transform add_noise(double deviation);
+Transform add_noise(double stddev);
 
 /// Applies a function of whole batches, which calls operators. It is called when the batch is pushed, and
 /// must keep the number of samples.

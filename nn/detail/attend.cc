@@ -19,14 +19,6 @@ namespace {
 
 constexpr double kOut = -std::numeric_limits<double>::infinity();
 
-/// Restricts `mask` to the keys that a causal call may use.
-NDArray with_causal(const NDArray& mask, int64_t queries, int64_t keys, int64_t offset, Context context) {
-  const NDArray i = arange(0, queries, i64, context).reshape({queries, 1}), j = arange(0, keys, i64, context);
-  const NDArray part = less_equal(j, i + offset);
-  if (!mask.defined()) return part;
-  return mask.dtype() == bool_ ? logical_and(mask, part) : where(part, mask, kOut);
-}
-
 /// Rows without keys are zeros.
 NDArray stored_weights(const NDArray& q, const NDArray& k, const NDArray& mask) {
   const double scale = 1 / std::sqrt(static_cast<double>(q.shape()[3]));
@@ -39,6 +31,15 @@ NDArray stored_weights(const NDArray& q, const NDArray& k, const NDArray& mask) 
 }
 
 }  // namespace
+
+NDArray with_causal(const NDArray& mask, int64_t queries, int64_t keys, const CausalKeys& causal,
+                    Context context) {
+  const NDArray i = arange(0, queries, i64, context).reshape({queries, 1}), j = arange(0, keys, i64, context);
+  NDArray part = less_equal(j, i + causal.offset);
+  if (causal.appended > 0) part = logical_or(part, greater_equal(j, keys - causal.appended));
+  if (!mask.defined()) return part;
+  return mask.dtype() == bool_ ? logical_and(mask, part) : where(part, mask, kOut);
+}
 
 NDArray in_heads(const NDArray& x, int64_t heads) {
   const Shape& s = x.shape();
@@ -66,10 +67,11 @@ std::pair<NDArray, NDArray> attend(const NDArray& q, const NDArray& k, const NDA
                                    {.causal = o.causal, .causal_offset = o.causal_offset}),
             {}};
   const NDArray mask =
-      o.causal ? with_causal(o.mask, q.shape()[2], k.shape()[2], o.causal_offset, q.context()) : o.mask;
+      o.causal ? with_causal(o.mask, q.shape()[2], k.shape()[2], {.offset = o.causal_offset}, q.context())
+               : o.mask;
   NDArray weights = stored_weights(q, k, mask);
   if (o.dropout > 0) weights = dropout(at_call(weights), o.dropout, true, nullptr);
-  return {matmul(at_call(weights), v), o.need_weights ? weights : NDArray{}};
+  return {matmul(at_call(weights), v), weights};
 }
 
 }  // namespace mx::nn::detail

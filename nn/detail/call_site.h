@@ -36,6 +36,8 @@ class CallSite {
     return outer_ != nullptr && outer_->where_.line() == where_.line() &&
            outer_->where_.column() == where_.column() && outer_->where_.file_name() == where_.file_name();
   }
+  /// True if this thread is in the call of a module.
+  static bool active() { return current != nullptr; }
   /// The site of the innermost call on this thread; `otherwise` if the thread is in no call, or if the line
   /// of the call is not known.
   static std::source_location innermost(std::source_location otherwise) {

@@ -9,7 +9,7 @@
 
 namespace mx::nn::detail {
 
-DType gradient_type(const NDArray& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
+DType gradient_type(const NDArray& parameter) { return accumulation_type(parameter.dtype()); }
 
 int parameter_priority(size_t i, size_t count) { return static_cast<int>(count - std::min(count, i)); }
 

@@ -36,6 +36,7 @@ struct ModuleState {
   std::vector<NamedModule> children;
   std::string name;  // its name in the module that it was added to last; empty if there is none
   std::atomic<bool> training{true};
+  std::atomic<bool> warned{false};  // that it is called as part of a module that does not have it
 
   // A list of hooks is never changed: a call takes the whole list, and a change replaces it by a new one. So
   // hooks may be added and removed while others run.

@@ -1,9 +1,14 @@
 // Generating text with a model of tokens.
 //
-//   std::vector<int64_t> text = nn::generate(gpt, prompt, {.max_new_tokens = 200, .temperature = 0.8, .top_k
-//   = 40,
-//       .seed = 7, .on_token = [](int64_t, int64_t token) { std::cout << letter(token) << std::flush; return
-//       true; }});
+//   std::vector<int64_t> text = nn::generate(gpt, prompt,
+//                                            {.max_new_tokens = 200,
+//                                             .temperature = 0.8,
+//                                             .top_k = 40,
+//                                             .seed = 7,
+//                                             .on_token = [](int64_t, int64_t token) {
+//                                               std::cout << letter(token) << std::flush;
+//                                               return true;
+//                                             }});
 //
 // The functions record nothing and run the model in predict mode. Thread-safety: as calls of the model; two
 // calls that share a generator take turns at its numbers in any order.

@@ -83,7 +83,7 @@ class GPTBlock : public ModuleOf<GPTBlock> {
 
 /// Parameters: transformer.wte.weight (vocab_size, n_embd), transformer.wpe.weight (n_positions, n_embd),
 /// transformer.h.<layer>.*, transformer.ln_f.*, and lm_head.weight, which is transformer.wte.weight. Weights
-/// start normal with the deviation initializer_range, those of attn.c_proj and mlp.c_proj divided by
+/// start normal with the standard deviation initializer_range, those of attn.c_proj and mlp.c_proj divided by
 /// sqrt(2 n_layer); biases start as zeros.
 class GPT : public ModuleOf<GPT> {
  public:

@@ -254,8 +254,6 @@ void visit_sums(DType type, int64_t n, const F& f) {
 
 unsigned convolution_blocks(int64_t n) { return blocks_for(n, kConvolutionThreads, 1 << 16); }
 
-DType sum_type(DType type) { return type == DType::f64 ? DType::f64 : DType::f32; }
-
 void launch_patches(const KernelArgs& args, void* columns, const Patches& p, int64_t group, int64_t first,
                     int64_t images) {
   const int64_t n = p.channels * volume(p.taps) * images * volume(p.out_size);
@@ -284,7 +282,7 @@ Patches elements_as_columns(const Elements& elements, const kernels::Images& ima
 }
 
 int64_t images_at_a_time(const Patches& p, int64_t rows, int64_t positions) {
-  const auto element = static_cast<int64_t>(size_of(p.in.type) + size_of(sum_type(p.in.type)));
+  const auto element = static_cast<int64_t>(size_of(p.in.type) + size_of(accumulation_type(p.in.type)));
   return std::clamp<int64_t>(kMostColumnBytes / std::max<int64_t>(1, rows * positions * element), 1,
                              std::max<int64_t>(1, p.images));
 }
@@ -319,7 +317,7 @@ void correlate_directly(const KernelArgs& args, const Correlation& c) {
 /// Precondition: the weights of a row are contiguous.
 void correlate_by_products(const KernelArgs& args, const Correlation& c) {
   const Patches p = patches_of(c);
-  const DType sums = sum_type(c.dtype);
+  const DType sums = accumulation_type(c.dtype);
   const int64_t rows = p.channels * volume(p.taps), positions = volume(p.out_size);
   if (p.images * p.groups * p.rows * positions == 0) return;
   const int64_t most = images_at_a_time(p, rows + p.rows, positions);
@@ -354,7 +352,7 @@ void transpose_by_products(const KernelArgs& args, const ConvolutionSizes& sizes
   const Correlation forward = detail::forward_correlation(sizes, x, weight, y);
   const Patches f = patches_of(forward);
   const int64_t channels = f.rows, rows = f.channels, taps = volume(f.taps), positions = volume(f.out_size);
-  const DType sums = sum_type(x.dtype);
+  const DType sums = accumulation_type(x.dtype);
   Scatter s{};
   s.x = elements_as_columns({x.data, x.dtype}, forward.in, f.images, rows);
   s.x.out = {x.data, x.dtype};
@@ -399,7 +397,7 @@ void transpose_by_products(const KernelArgs& args, const ConvolutionSizes& sizes
 /// Writes contiguous weights (groups, rows, channels, taps) in the type of the sums.
 void weights_by_products(const KernelArgs& args, const Correlation& c, void* result) {
   const Patches p = patches_of(c);
-  const DType sums = sum_type(c.dtype);
+  const DType sums = accumulation_type(c.dtype);
   const int64_t columns = p.channels * volume(p.taps), positions = volume(p.out_size);
   const Patches out = elements_as_columns({c.out.data, c.dtype}, c.out, p.images, p.rows);
   const int64_t most = images_at_a_time(p, columns + p.rows, positions);
@@ -494,7 +492,7 @@ void convolution_weights(const KernelArgs& args) {
              p, weight.numel());
     });
   }
-  const DType sums = sum_type(weight.dtype);
+  const DType sums = accumulation_type(weight.dtype);
   if (weight.dtype == sums && weight.contiguous()) return weights_by_products(args, c, weight.data);
   const Operand result(args, sums, weight.shape);
   weights_by_products(args, c, result->data);

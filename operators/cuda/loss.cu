@@ -42,20 +42,14 @@ __device__ inline int64_t label_of(const Problem& p, int64_t row, int thread) {
   return -2;
 }
 
+/// NaN for a row with +infinity, or with -infinity alone, as softmax() has it.
 template <class A, class G>
 __device__ A logsumexp_of(const Problem& p, int64_t from) {
   A top = static_cast<A>(-INFINITY);
   for (int64_t c = G::lane(); c < p.rows.n; c += G::kThreads)
     top = Larger()(top, load<A>(p.x, from + c * p.rows.step[0]));
   top = G::all(top, Larger());
-  if (isinf(top)) {
-    A nans = 0;
-    for (int64_t c = G::lane(); c < p.rows.n; c += G::kThreads) {
-      const A x = load<A>(p.x, from + c * p.rows.step[0]);
-      nans += x != x;
-    }
-    return G::all(nans, Add()) > 0 ? static_cast<A>(NAN) : top;
-  }
+  if (isinf(top)) return static_cast<A>(NAN);
   A sum = 0;
   for (int64_t c = G::lane(); c < p.rows.n; c += G::kThreads)
     sum += exp(load<A>(p.x, from + c * p.rows.step[0]) - top);
@@ -198,7 +192,7 @@ Problem problem_of(const KernelArgs& args, size_t first) {
 DType computed_in(const KernelArgs& args, size_t first) {
   for (size_t i = first; i < first + 2; ++i)
     if (args.in[i].dtype == f64) return f64;
-  return args.out[0].dtype == f64 ? f64 : f32;
+  return accumulation_type(args.out[0].dtype);
 }
 
 /// Bad labels, which are noted at their rows.

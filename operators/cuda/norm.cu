@@ -18,7 +18,6 @@
 namespace mx::cuda {
 namespace {
 
-using mx::detail::norm_type;
 using mx::detail::NormForm;
 
 /// The rows of a contiguous array, and the weights of their elements.

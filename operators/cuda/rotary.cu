@@ -10,7 +10,7 @@
 namespace mx::cuda {
 namespace {
 
-using Rotary = kernels::RotaryOptions;
+using Rotary = kernels::RotaryParams;
 
 /// Row l of the tables: the cosines of all pairs, then their sines.
 template <class A>

@@ -72,11 +72,11 @@ Matrix transposed(const Matrix& m) { return {m.data, m.col_stride, m.row_stride}
 
 /// Which scores count, and what is added to them.
 struct Mask {
-  Mask(const Tensor* given, const Sizes& n, const AttentionOptions& o) : options(o), keys(n.keys) {
+  Mask(const Tensor* given, const Sizes& n, const AttentionParams& o) : options(o), keys(n.keys) {
     if (given != nullptr) mask = given->broadcast({n.batch, n.heads, n.rows, n.keys});
   }
 
-  /// The number of keys in which row i of q may take part.
+  /// The number of keys to which row i of q may attend.
   int64_t limit(int64_t i) const {
     return options.causal ? std::clamp<int64_t>(i + options.causal_offset + 1, 0, keys) : keys;
   }
@@ -105,14 +105,14 @@ struct Mask {
     }
   }
 
-  const AttentionOptions options;
+  const AttentionParams options;
   const int64_t keys;
   Tensor mask;
 };
 
 /// The choice of a dropout: whether it keeps a weight.
 struct Dropout {
-  Dropout(const Sizes& sizes, const AttentionOptions& o) : n(sizes), options(o) {}
+  Dropout(const Sizes& sizes, const AttentionParams& o) : n(sizes), options(o) {}
 
   bool on() const { return options.dropout > 0; }
 
@@ -133,7 +133,7 @@ struct Dropout {
   }
 
   const Sizes n;
-  const AttentionOptions options;
+  const AttentionParams options;
 };
 
 template <class C>
@@ -337,7 +337,7 @@ struct Backward {
 }  // namespace attention_blocks
 
 void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, const Tensor& q, const Tensor& k,
-               const Tensor& v, const Tensor* mask, const AttentionOptions& options) {
+               const Tensor& v, const Tensor* mask, const AttentionParams& options) {
   const attention_blocks::Sizes n = attention_blocks::sizes_of(q, k, v);
   const attention_blocks::Mask masked(mask, n, options);
   const attention_blocks::Dropout dropout(n, options);
@@ -351,7 +351,7 @@ void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, cons
 void attention_backward(const KernelArgs& args, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                         const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& sums, const Tensor& delta, const Tensor* mask,
-                        const AttentionOptions& options) {
+                        const AttentionParams& options) {
   const attention_blocks::Sizes n = attention_blocks::sizes_of(q, k, v);
   const attention_blocks::Mask masked(mask, n, options);
   const attention_blocks::Dropout dropout(n, options);

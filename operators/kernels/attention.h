@@ -22,10 +22,10 @@
 
 namespace mx::kernels {
 
-struct AttentionOptions {
+struct AttentionParams {
   double scale = 1;
   bool causal = false;
-  /// With `causal`, row i of q takes part in the keys up to i + causal_offset.
+  /// With `causal`, row i of q attends to the keys up to i + causal_offset.
   int64_t causal_offset = 0;
   /// The probability with which a weight becomes 0; the others are divided by 1 - dropout. The weight of
   /// query i and key j of head h in batch b is element ((b * H + h) * L + i) * S + j of random_bernoulli()
@@ -36,17 +36,17 @@ struct AttentionOptions {
 
 /// q (B, H, L, E), k (B, G, S, E), v (B, G, S, F), y (B, H, L, F) and sums (B, H, L), where G divides H: the
 /// heads of q share those of k and v in groups. `mask`, which may be null, broadcasts to (B, H, L, S): bool,
-/// true where a key takes part, or floating point, which is added to the scores. `sums` has the type in which
-/// f16 is computed, and receives the logarithm of the sum of each row's exponentials. A row without keys
-/// gives zeros, and -infinity in `sums`.
+/// true where a row attends to a key, or floating point, which is added to the scores. `sums` has the type in
+/// which f16 is computed, and receives the logarithm of the sum of each row's exponentials. A row without
+/// keys gives zeros, and -infinity in `sums`.
 void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, const Tensor& q, const Tensor& k,
-               const Tensor& v, const Tensor* mask, const AttentionOptions& options);
+               const Tensor& v, const Tensor* mask, const AttentionParams& options);
 
 /// The gradients dq, dk and dv, from dy and what attention() has returned. `delta` (B, H, L) is the sum of dy
 /// * y over a row, less the gradient of `sums`. Both may have the type of q, too.
 void attention_backward(const KernelArgs& args, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                         const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
                         const Tensor& sums, const Tensor& delta, const Tensor* mask,
-                        const AttentionOptions& options);
+                        const AttentionParams& options);
 
 }  // namespace mx::kernels

@@ -86,7 +86,8 @@ PatchBuffer::PatchBuffer(const Taps& taps, const PatchReach& patch, const Spatia
     run = divide_up(extent[2], step[2]);
     pitch = slots * run;
   }
-  // An odd number of cache lines, so that the planes fall into different cache sets.
+  // An odd number of runs of 16 elements, so that the planes fall into different cache sets. A run is a cache
+  // line of f32, and two of f64.
   plane = (extent[0] * extent[1] * pitch + 15) / 16 * 16;
   if (plane % 32 == 0) plane += 16;
 }

@@ -1,6 +1,8 @@
 #include "operators/kernels/loss.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -115,12 +117,19 @@ class Problem {
   }
 };
 
+/// NaN for a row with +infinity, or with -infinity alone, as softmax() has it.
+template <class A>
+A level_of(const A* x, int64_t n) {
+  const A level = detail::logsumexp_row(x, n);
+  return std::isfinite(level) ? level : std::numeric_limits<A>::quiet_NaN();
+}
+
 // Computes in A. Sums over classes are in double; otherwise smoothing and distributions would lose digits.
 template <class A>
 double row_loss(const Problem& p, const A* x, const A* target, int64_t row) {
   const int64_t label = p.probabilities ? 0 : p.labels[static_cast<size_t>(row)];
   if (label < 0) return 0;
-  const double level = p.from_logits ? static_cast<double>(detail::logsumexp_row(x, p.classes)) : 0;
+  const double level = p.from_logits ? static_cast<double>(level_of(x, p.classes)) : 0;
   const double share = p.smoothing / static_cast<double>(p.classes);
   double loss = 0;
   if (p.probabilities || p.smoothing > 0) {
@@ -151,7 +160,7 @@ void row_gradient(const Problem& p, const A* x, const A* target, A* dx, int64_t 
     mass = kept * w[label] + share * p.weight_total;
   }
   if (p.from_logits) {
-    detail::exp_row(x, dx, p.classes, detail::logsumexp_row(x, p.classes), static_cast<A>(mass * scale));
+    detail::exp_row(x, dx, p.classes, level_of(x, p.classes), static_cast<A>(mass * scale));
   } else {
     std::fill_n(dx, p.classes, A{0});
   }

@@ -33,7 +33,7 @@ int64_t table_grain(int64_t pairs, int64_t positions) {
 }
 
 /// Fills the table of `length` positions from o.offset on.
-void fill_tables(const KernelArgs&, double* tables, int64_t length, const RotaryOptions& o,
+void fill_tables(const KernelArgs&, double* tables, int64_t length, const RotaryParams& o,
                  const double* frequencies) {
   const int64_t pairs = o.dims / 2;
   parallel_for(length, table_grain(pairs, 1), [&](int64_t begin, int64_t end) {
@@ -46,7 +46,7 @@ void fill_tables(const KernelArgs&, double* tables, int64_t length, const Rotary
 /// The same in float. The C library's functions would take longer than all the rest, so a position is the sum
 /// of a multiple of kFar and of a rest, whose angles are added in double. A position has the same bits in
 /// every call.
-void fill_tables(const KernelArgs& args, float* tables, int64_t length, const RotaryOptions& o,
+void fill_tables(const KernelArgs& args, float* tables, int64_t length, const RotaryParams& o,
                  const double* frequencies) {
   constexpr int64_t kFar = 32;
   const int64_t pairs = o.dims / 2;
@@ -78,7 +78,7 @@ void fill_tables(const KernelArgs& args, float* tables, int64_t length, const Ro
 }
 
 template <class C>
-void rotary_of(const KernelArgs& args, const Tensor& y, const Tensor& x, const RotaryOptions& o) {
+void rotary_of(const KernelArgs& args, const Tensor& y, const Tensor& x, const RotaryParams& o) {
   const int rank = x.shape.rank();
   const int64_t length = x.shape[rank - 2], width = x.shape[rank - 1], pairs = o.dims / 2;
   const int64_t rows = width > 0 ? x.shape.numel() / width : 0;
@@ -109,11 +109,11 @@ void rotary_of(const KernelArgs& args, const Tensor& y, const Tensor& x, const R
       if (direct) {
         const C* const in = static_cast<const C*>(source);
         C* const out = static_cast<C*>(target);
-        detail::turn_pairs(in, out, table, table + pairs, pairs, o.interleaved);
+        detail::rotate_pairs(in, out, table, table + pairs, pairs, o.interleaved);
         if (out != in) std::copy(in + o.dims, in + width, out + o.dims);
       } else {
         read(buffer, 1, source, x.strides[rank - 1], width);
-        detail::turn_pairs(buffer, buffer, table, table + pairs, pairs, o.interleaved);
+        detail::rotate_pairs(buffer, buffer, table, table + pairs, pairs, o.interleaved);
         write(target, y.strides[rank - 1], buffer, 1, width);
       }
     }
@@ -122,7 +122,7 @@ void rotary_of(const KernelArgs& args, const Tensor& y, const Tensor& x, const R
 
 }  // namespace
 
-void rotary(const KernelArgs& args, const Tensor& y, const Tensor& x, const RotaryOptions& options) {
+void rotary(const KernelArgs& args, const Tensor& y, const Tensor& x, const RotaryParams& options) {
   if (x.dtype == f64)
     rotary_of<double>(args, y, x, options);
   else

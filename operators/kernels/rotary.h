@@ -14,7 +14,7 @@
 
 namespace mx::kernels {
 
-struct RotaryOptions {
+struct RotaryParams {
   double theta = 10000;
   int64_t offset = 0;
   int64_t dims = 0;  ///< even, at most the width
@@ -23,7 +23,7 @@ struct RotaryOptions {
 };
 
 /// Row number l of x (.., length, width) is at position offset + l.
-void rotary(const KernelArgs& args, const Tensor& y, const Tensor& x, const RotaryOptions& options);
+void rotary(const KernelArgs& args, const Tensor& y, const Tensor& x, const RotaryParams& options);
 
 /// The angle of pair i at a position. Also for GPUs.
 template <class T>

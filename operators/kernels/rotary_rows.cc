@@ -56,13 +56,13 @@ HWY_EXPORT(turn_f64);
 HWY_EXPORT(sum_of_angles);
 
 template <>
-void turn_pairs(const float* from, float* to, const float* cosines, const float* sines, int64_t pairs,
-                bool interleaved) {
+void rotate_pairs(const float* from, float* to, const float* cosines, const float* sines, int64_t pairs,
+                  bool interleaved) {
   HWY_DYNAMIC_DISPATCH(turn_f32)(from, to, cosines, sines, pairs, interleaved);
 }
 template <>
-void turn_pairs(const double* from, double* to, const double* cosines, const double* sines, int64_t pairs,
-                bool interleaved) {
+void rotate_pairs(const double* from, double* to, const double* cosines, const double* sines, int64_t pairs,
+                  bool interleaved) {
   HWY_DYNAMIC_DISPATCH(turn_f64)(from, to, cosines, sines, pairs, interleaved);
 }
 void add_angles(const double* cos_a, const double* sin_a, const double* cos_b, const double* sin_b,

@@ -5,10 +5,10 @@
 
 namespace mx::kernels::detail {
 
-/// Turns the pairs of a row: elements i and i + pairs, or 2i and 2i + 1 if `interleaved`. `from` and `to` are
-/// the same or do not overlap. C is float or double.
+/// Rotates the pairs of a row: elements i and i + pairs, or 2i and 2i + 1 if `interleaved`. `from` and `to`
+/// are the same or do not overlap. C is float or double.
 template <class C>
-void turn_pairs(const C* from, C* to, const C* cosines, const C* sines, int64_t pairs, bool interleaved);
+void rotate_pairs(const C* from, C* to, const C* cosines, const C* sines, int64_t pairs, bool interleaved);
 
 /// Sets cosines[i] = cosine of a + b and sines[i] = its sine, times sign, where the angles a and b of pair i
 /// are given by their cosines and sines in double.

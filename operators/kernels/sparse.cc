@@ -62,9 +62,6 @@ class SparseOutput {
   Tensor tensor_;
 };
 
-/// The type in which values of a type are computed.
-DType compute_type(DType type) { return type == f64 ? f64 : f32; }
-
 /// Calls f(tag) with the type in which values of `type` are computed.
 template <class F>
 void visit_compute(DType type, F&& f) {
@@ -103,7 +100,7 @@ void visit_csr(const KernelArgs& args, const CsrPattern& a, const Tensor& out, c
   const Offsets pointers(args, a.pointers, a.columns.shape[0], "row pointers", op);
   detail::check_indices(a.columns, 0, a.width, 1, IndexMode::raise, op);
   const SparseInput columns(args, a.columns, a.columns.dtype);
-  const SparseOutput y(args, out, compute_type(out.dtype));
+  const SparseOutput y(args, out, accumulation_type(out.dtype));
   detail::visit_index(a.columns.dtype, [&](auto index) {
     visit_compute(out.dtype, [&](auto number) {
       f(pointers, columns.as<typename decltype(index)::type>(),
@@ -117,7 +114,7 @@ void visit_csr(const KernelArgs& args, const CsrPattern& a, const Tensor& out, c
 
 void csr_matmul(const KernelArgs& args, const Tensor& out, const Tensor& values, const CsrPattern& a,
                 const Tensor& dense) {
-  const DType type = compute_type(out.dtype);
+  const DType type = accumulation_type(out.dtype);
   const SparseInput v(args, values, type), x(args, dense, type);
   visit_csr(args, a, out, "csr_matmul", [&]<class T>(const Offsets& pointers, const auto* columns, T* y) {
     const int64_t n = dense.shape[1];
@@ -132,7 +129,7 @@ void csr_matmul(const KernelArgs& args, const Tensor& out, const Tensor& values,
 
 void csr_matmul_transposed(const KernelArgs& args, const Tensor& out, const Tensor& values,
                            const CsrPattern& a, const Tensor& dense) {
-  const DType type = compute_type(out.dtype);
+  const DType type = accumulation_type(out.dtype);
   const SparseInput v(args, values, type), x(args, dense, type);
   visit_csr(args, a, out, "csr_matmul", [&]<class T>(const Offsets& pointers, const auto* columns, T* y) {
     const int64_t n = dense.shape[1], rows = out.shape[0];
@@ -157,7 +154,7 @@ void csr_matmul_transposed(const KernelArgs& args, const Tensor& out, const Tens
 
 void csr_sample(const KernelArgs& args, const Tensor& out, const Tensor& left, const Tensor& right,
                 const CsrPattern& a) {
-  const DType type = compute_type(out.dtype);
+  const DType type = accumulation_type(out.dtype);
   const SparseInput l(args, left, type), r(args, right, type);
   visit_csr(args, a, out, "csr_sample", [&]<class T>(const Offsets& pointers, const auto* columns, T* y) {
     const int64_t n = left.shape[1];
@@ -181,8 +178,8 @@ void each_segment(const KernelArgs& args, const Tensor& out, const Tensor& x, co
   const Offsets at(args, offsets, x.shape[0], "offsets", op);
   visit_compute(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const SparseInput from(args, x, compute_type(out.dtype));
-    const SparseOutput y(args, out, compute_type(out.dtype));
+    const SparseInput from(args, x, accumulation_type(out.dtype));
+    const SparseOutput y(args, out, accumulation_type(out.dtype));
     int64_t n = 1;
     for (int i = 1; i < x.rank(); ++i) n *= x.shape[i];
     parallel_for(at.count, at.grain(n), [&](int64_t begin, int64_t end) {

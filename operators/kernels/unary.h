@@ -3,11 +3,12 @@
 // The bits of an element of the result depend only on the operand's value and on the processor's instruction
 // set, not on the layout, the position, the number of threads, or whether the result is written in place.
 //
-// Accuracy of float32: within 2 units in the last place of the exact result; silu within 3, gelu within 5; a
-// quarter more on processors without fused multiply-add. Of float64: within 2 for tan, erf, erfc, softplus
-// and gelu, otherwise within 4; near the zeros of lgamma below 0 the C library computes it, within 7. The
-// rounding error of the exponent is amplified in gelu_tanh of large negative numbers, and without fused
-// multiply-add in erfc and gelu. float16 and bfloat16 are computed in float32 and rounded once. Special
+// Accuracy of float32: within 2 units in the last place of the exact result; sigmoid within 2.5, silu within
+// 3.5, gelu within 6; a quarter more on processors without fused multiply-add. Of float64: within 2 for tan,
+// erf, erfc, softplus and gelu, otherwise within 4.5; near the zeros of lgamma below 0 the C library computes
+// it, within 7. digamma has an absolute error of some units of 1e-16 near its zeros, so a large relative one.
+// The rounding error of the exponent is amplified in gelu_tanh of numbers below -2.5 (26 units at -5), and
+// without fused multiply-add in erfc and gelu. float16 and bfloat16 are computed in float32 and rounded once. Special
 // values are those of C's <cmath>. Integers wrap on overflow: abs and neg of the smallest value are that
 // value.
 #pragma once

@@ -92,8 +92,8 @@ struct Exp : Function {
 
 TEST(AutogradExamples, FunctionsHaveAWayBackOfTheirOwn) {
   NDArray x = array({0.f, 0.f}).requires_grad_();
-  NDArray z = apply<Exp>({x})[0];
-  NDArray rounded = apply(
+  NDArray z = mx::apply<Exp>({x})[0];
+  NDArray rounded = mx::apply(
       {x}, [](std::span<const NDArray> in) { return std::vector<NDArray>{floor(in[0])}; },
       [](std::span<const NDArray> heads) { return std::vector<NDArray>{heads[0]}; })[0];
   sum(z + rounded).backward();
@@ -128,7 +128,7 @@ TEST(AutogradExamples, AllHaveSecondDerivatives) {
   EXPECT_NEAR(e(1), of_exp[0], 1e-5);
   EXPECT_NEAR(e(2), of_exp[1], 1e-5);
   EXPECT_EQ((Values{2, 2}), second_derivative([](const NDArray& x) {
-              const NDArray rounded = apply(
+              const NDArray rounded = mx::apply(
                   {x}, [](std::span<const NDArray> in) { return std::vector<NDArray>{floor(in[0])}; },
                   [](std::span<const NDArray> heads) { return std::vector<NDArray>{heads[0]}; })[0];
               return rounded * rounded;

@@ -294,7 +294,7 @@ TEST(Function, WrongGradientsAreNamed) {
 
 struct Cube : CustomOp {
   static Operator record() {
-    return {.kernel = {"test_cube"}, .doc = "x^3.", .inputs = {"x"}, .gradient_uses = {.inputs = 1}};
+    return {.kernel = {"test_cube"}, .doc = "x^3.", .inputs = {"x"}, .gradient_uses = {.inputs = bit_set(0)}};
   }
   void infer(InferContext& c) const { c.output(c.shape(0), c.dtype(0)); }
   void forward(const KernelArgs& args) const {

@@ -396,6 +396,55 @@ TEST(Module, RegistrationErrors) {
 }
 
 // A parameter is a leaf, no matter how the array was made.
+struct Headed : nn::ModuleOf<Headed> {
+  nn::Linear body, head;
+  Headed() : body(3, 4), head(4, 5) {
+    add("body", body);
+    add("head", head);
+  }
+  NDArray forward(const NDArray& x) override { return head(body(x)); }
+};
+
+TEST(Module, APartIsReplacedByAnother) {
+  Headed net;
+  const NDArray x = ones({2, 3});
+  net.head = net.replace("head", nn::Linear(4, 7));
+  EXPECT_EQ((Shape{2, 7}), net(x).shape());
+  EXPECT_EQ((Shape{7, 4}), net.parameter("head.weight").array().shape());
+  EXPECT_EQ(4u, net.state_dict().size());
+  EXPECT_EQ("head", net.children()[1].name);
+  const std::string unknown = error_of([&] { net.replace("tail", nn::Linear(4, 7)); });
+  EXPECT_NE(std::string::npos, unknown.find("children body, head, got \"tail\"")) << unknown;
+  nn::Sequential outer{net};
+  EXPECT_THROW(net.replace("head", outer), InvalidArgument);
+}
+
+TEST(Module, AForgottenPartIsNamedOnceInTheLog) {
+  const auto log_of = [](const std::function<void()>& f) {
+    testing::internal::CaptureStderr();
+    f();
+    return testing::internal::GetCapturedStderr();
+  };
+  const NDArray x = ones({2, 3});
+  Headed net;
+  EXPECT_EQ("", log_of([&] { net(x); }));
+  net.head = nn::Linear(4, 7);
+  EXPECT_EQ("", log_of([&] {
+              const NoGrad off;
+              net(x);
+            }));
+  const std::string text = log_of([&] { net(x); });
+  EXPECT_NE(std::string::npos, text.find("a module calls Linear at ")) << text;
+  EXPECT_NE(std::string::npos, text.find("not registered by add() or replace()")) << text;
+  EXPECT_EQ("", log_of([&] { net(x); }));
+  net.head = nn::Linear(4, 7);
+  net.head.requires_grad_(false);  // such as the teacher of a distillation
+  EXPECT_EQ("", log_of([&] { net(x); }));
+  const auto hook = net.head.register_forward_hook([](auto&&...) {});
+  net.head.requires_grad_();
+  EXPECT_NE("", log_of([&] { net(x); }));
+}
+
 TEST(Module, ParametersAreLeaves) {
   struct Own : nn::Module {
     nn::Parameter w;

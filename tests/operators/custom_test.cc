@@ -35,7 +35,7 @@ struct Axpy : CustomOp {
   }
 
   static Operator record() {
-    return {.kernel = {"test_axpy"}, .doc = "a * x + y.", .inputs = {"x", "y"}, .in_place = 3};
+    return {.kernel = {"test_axpy"}, .doc = "a * x + y.", .inputs = {"x", "y"}, .in_place = bit_set(0, 1)};
   }
   void infer(InferContext& c) const {
     MX_CHECK(c.shape(0) == c.shape(1) && c.dtype(0) == f32 && c.dtype(1) == f32, InvalidArgument,

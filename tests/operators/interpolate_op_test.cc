@@ -25,7 +25,7 @@ struct PlainTap {
   double weight;
 };
 
-std::vector<PlainTap> plain_taps(const ResampleAttrs& o, int axis, int64_t in, int64_t i) {
+std::vector<PlainTap> plain_taps(const ResampleAttrs& o, int axis, int64_t in, int64_t out, int64_t i) {
   const double step = o.steps[static_cast<size_t>(axis)], index = static_cast<double>(i);
   const auto inside = [&](double place) {
     return static_cast<int64_t>(std::clamp(place, 0., static_cast<double>(in - 1)));
@@ -35,6 +35,7 @@ std::vector<PlainTap> plain_taps(const ResampleAttrs& o, int axis, int64_t in, i
   const double position = o.align_corners ? index * step : (index + 0.5) * step - 0.5;
   std::vector<PlainTap> taps;
   if (o.mode == "linear") {
+    if (in == out) return {{i, 1}};
     const double low = std::floor(position), share = position - low;
     return {{inside(low), 1 - share}, {inside(low + 1), share}};
   }
@@ -62,7 +63,8 @@ Values plain_resample(const NDArray& x, const ResampleAttrs& o, bool transposed)
       return static_cast<size_t>((n * size + i) * inner + k);
     };
     for (int64_t i = 0; i < (transposed ? before : after); ++i)
-      for (const PlainTap& tap : plain_taps(o, axis, transposed ? after : before, i))
+      for (const PlainTap& tap :
+           plain_taps(o, axis, transposed ? after : before, transposed ? before : after, i))
         for (int64_t n = 0; n < outer; ++n)
           for (int64_t k = 0; k < inner; ++k)
             next[at(n, after, transposed ? tap.place : i, k)] +=
@@ -139,6 +141,20 @@ TEST(InterpolateOp, AnInfinityReachesItsNeighboursOnly) {
     for (size_t i = 0; i < dx.size(); ++i)
       EXPECT_EQ(i % 40 >= 4 || std::isfinite(dx[i]), std::isfinite(dx[i])) << mode << i;
   }
+}
+
+// As in PyTorch: whatever the factor, and without a tap of weight 0 at a neighbour.
+TEST(InterpolateOp, ALinearAxisThatKeepsItsSizeIsCopied) {
+  NDArray x = test::numbers({1, 1, 3, 4}, f32);
+  x[{0, 0, 1, 1}] = std::numeric_limits<float>::infinity();
+  const NDArray same = interpolate(x, {.size = PerAxis{3, 4}, .mode = "bilinear"});
+  EXPECT_EQ(test::values(x), test::values(same));
+  const NDArray line = arange(4).to(f32).reshape({1, 1, 4});
+  const NDArray scaled = interpolate(line, {.scale_factor = {1.2}, .mode = "linear"});
+  EXPECT_EQ(test::values(line), test::values(scaled));
+  NDArray leaf = line.clone().requires_grad_();
+  sum(interpolate(leaf, {.scale_factor = {1.2}, .mode = "linear"}) * line).backward();
+  EXPECT_EQ(test::values(line), test::values(leaf.grad()));
 }
 
 TEST(InterpolateOp, TheGradientIsTheTranspose) {

@@ -410,6 +410,10 @@ TEST(Linalg, ErrorsAtTheCallNameWhatCame) {
   EXPECT_TRUE(contains(message([] { linalg::tensorsolve(ones({2, 3}), ones({2})); }), "(2, 3)"));
   EXPECT_TRUE(contains(message([] { linalg::tensorinv(ones({2, 3}), 1); }), "(2, 3)"));
   EXPECT_TRUE(contains(message([] { linalg::cond(ones({0, 3})); }), "(0, 3)"));
+  EXPECT_TRUE(contains(message([] {
+                         linalg::cond(ones({0, 0}), 1);
+                       }),
+                       "[linalg_cond] expected matrices with"));
 }
 
 TEST(Linalg, NansPass) {

@@ -134,6 +134,18 @@ TEST(LossOp, KnownValues) {
   test::expect_values({kNan}, cross_entropy(x, full({3}, -100, i64)), "mean of no rows");
 }
 
+// As softmax() has it, and with the same for the gradient.
+TEST(LossOp, RowsWithoutAFiniteSumAreNan) {
+  for (const NDArray& row : {array({{0., kInfinity, 1.}}), full({1, 3}, -kInfinity, f64)})
+    for (const double smoothing : {0.0, 0.2}) {
+      NDArray x = row.clone().requires_grad_();
+      const NDArray loss = cross_entropy(x, zeros({1}, i64), {.label_smoothing = smoothing});
+      loss.backward();
+      EXPECT_TRUE(std::isnan(loss.item<double>()));
+      EXPECT_TRUE(all(isnan(x.grad())).item<bool>());
+    }
+}
+
 TEST(LossOp, ALabelThatIsNoClassComesOutOfWaiting) {
   const NDArray loss = cross_entropy(zeros({2, 3}), array<int64_t>({0, 3}));
   const std::string text = error_of<InvalidArgument>([&] { loss.item<float>(); });
@@ -149,6 +161,8 @@ TEST(LossOp, ErrorsNameWhatCame) {
                  cross_entropy(x, zeros({2, 2}));
                }),
                "a distribution of the scores' shape (2, 3), or integer labels of shape (2,), got f32"));
+  EXPECT_TRUE(
+      contains(text([&] { cross_entropy(x, x, {.ignore_index = 1}); }), "no ignore_index for a target"));
   EXPECT_TRUE(contains(text([&] { nll_loss(x, x); }), "expected integer labels, got f32"));
   EXPECT_TRUE(contains(text([&] { cross_entropy(zeros({2, 3}, i32), labels); }), "got i32"));
   EXPECT_TRUE(contains(text([&] { cross_entropy(x, labels, {.weight = zeros({2})}); }), "each of 3 classes"));

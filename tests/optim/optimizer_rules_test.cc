@@ -167,8 +167,12 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerRules, testing::Range<size_t>(0, cases().
                          [](const auto& test) { return cases()[test.param].name; });
 
 TEST(OptimizerDevices, FollowTheFormulaToo) {
-  cases()[6].run(f64, virt(0), 1e-11);
-  cases()[11].run(f64, virt(1), 1e-11);
+  int found = 0;
+  for (const Case& c : cases()) {
+    if (c.name != "global_norm" && c.name != "adamw_with_all") continue;
+    c.run(f64, virt(found++), 1e-11);
+  }
+  EXPECT_EQ(2, found);
 }
 
 }  // namespace

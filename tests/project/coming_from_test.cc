@@ -51,6 +51,27 @@ TEST_F(ComingFrom, Making) {
   EXPECT_EQ((std::vector<int64_t>{1, 1}), values<int64_t>(drawn));
 }
 
+TEST_F(ComingFrom, Layers) {
+  struct Net : nn::Module {
+    nn::Linear fc = add("fc", nn::Linear{3, 4});
+  } model;
+  model.fc = model.replace("fc", nn::Linear{3, 5});
+  EXPECT_EQ((Shape{5, 3}), model.parameter("fc.weight").array().shape());
+  nn::Conv2d conv(3, 8, 3, {.padding = 1});
+  nn::MaxPool2d pool(2);
+  nn::BatchNorm2d bn(8);
+  nn::Embedding table(100, 16);
+  EXPECT_EQ((Shape{2, 8, 2, 2}), pool(bn(conv(ones({2, 3, 4, 4})))).shape());
+  nn::LSTM lstm(16, 32, {.num_layers = 2, .batch_first = true});
+  EXPECT_EQ((Shape{2, 3, 32}), lstm(table(array<int64_t>({{1, 2, 3}, {4, 5, 6}}))).first.shape());
+  nn::ModuleList blocks;
+  for (int k = 0; k < 6; ++k) blocks.append(nn::Linear{3, 3});
+  EXPECT_EQ(6 * 12, blocks.num_parameters());
+  nn::Sequential net{nn::Linear{3, 8}};
+  nn::Sequential target = net.clone();
+  EXPECT_NE(net.identity(), target.identity());
+}
+
 TEST_F(ComingFrom, LinearAlgebraAndSpectra) {
   NDArray a = array({1.f, 2.f}), m = array({{2.f, 0.f}, {0.f, 4.f}});
   NDArray sol = linalg::solve(m, a);

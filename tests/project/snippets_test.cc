@@ -379,7 +379,7 @@ TEST_F(Snippets, OperatorsNormalisation) {
 
 TEST_F(Snippets, OperatorsCtc) {
   NDArray log_probs = log_softmax(randn({50, 2, 20}), 2);          // (steps, batch, classes)
-  NDArray labels = array<int64_t>({{4, 7, 7, 2}, {11, 3, 0, 0}});  // 0 is the blank, and fills up
+  NDArray labels = array<int64_t>({{4, 7, 7, 2}, {11, 3, 0, 0}});  // 0 is the blank, and pads
   NDArray loss = ctc_loss(log_probs, labels, array<int64_t>({50, 41}), array<int64_t>({4, 2}));
   EXPECT_GT(loss.item<float>(), 0);
 }

@@ -16,6 +16,7 @@ namespace {
 struct Growth {
   int64_t size = 0;
   std::string attribute{};
+  bool of_stacks = false;  ///< the first dimension only, of arrays that are stacks of matrices
 };
 
 void multiply(AttrValue& value, int64_t times) {
@@ -42,7 +43,8 @@ Sample grown(const Operator& op, const Sample& sample, const Growth& growth, int
   for (NDArray& input : result.inputs) {
     Shape repeats = Shape::filled(input.rank(), 1);
     for (int i = 0; i < input.rank(); ++i)
-      if (input.shape()[i] == growth.size) repeats[i] = times;
+      if (input.shape()[i] == growth.size && (!growth.of_stacks || (i == 0 && input.rank() > 2)))
+        repeats[i] = times;
     input = tile(input, repeats).to_contiguous();
     input.wait();
   }
@@ -56,6 +58,11 @@ std::vector<Growth> growths_of(const Operator& op, const Sample& sample) {
   std::vector<Growth> list;
   for (const char* name : {"shape", "count"})
     if (!op.sized_by_values && has_attribute(sample, name)) list.push_back({.attribute = name});
+  // Linear algebra: a stack of small matrices. Loops divide a stack, and the time of a large matrix would
+  // grow with the cube of its size.
+  if (std::string(op.family) == "linalg")
+    for (const NDArray& input : sample.inputs)
+      if (input.rank() > 2) list.push_back({.size = input.shape()[0], .of_stacks = true});
   std::vector<int64_t> sizes;
   for (const NDArray& input : sample.inputs)
     for (int64_t size : input.shape())
@@ -118,7 +125,13 @@ std::optional<Sample> enlarged(const Operator& op, const Sample& sample, double 
 
 std::optional<Sample> large_sample(const Operator& op, double bytes) {
   if (!has_samples(op)) return std::nullopt;
-  for (const Sample& sample : samples_of(op))
+  std::vector<Sample> samples = samples_of(op);
+  // Stacks of matrices first: see growths_of().
+  if (std::string(op.family) == "linalg")
+    std::stable_partition(samples.begin(), samples.end(), [](const Sample& sample) {
+      return !sample.inputs.empty() && sample.inputs[0].rank() > 2;
+    });
+  for (const Sample& sample : samples)
     if (auto large = enlarged(op, sample, bytes)) return large;
   return std::nullopt;
 }

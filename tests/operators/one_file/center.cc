@@ -65,7 +65,7 @@ const Operator& record() {
                               .gradient = gradient,
                               .samples = samples,
                               .dtypes = {f32, f64, f16, bf16},
-                              .in_place = 1};
+                              .in_place = bit_set(0)};
   return op;
 }
 
