@@ -56,7 +56,7 @@ NDArray scaled_dot_product_attention(const Arg& q, const NDArray& k, const NDArr
 
 /// The same with a dropout of the weights: each becomes 0 with probability p, and the others are divided by
 /// 1 - p. The choices are those of dropout() for weights (B, H, L, S), from `generator`, or from the device's
-/// default generator if it is null. They are made again in the backward pass, not stored. Not on GPUs yet.
+/// default generator if it is null. They are made again in the backward pass, not stored.
 NDArray attention_with_dropout(const Arg& q, const NDArray& k, const NDArray& v, RealArg p,
                                const NDArray& mask = {}, const AttentionOptions& options = {},
                                Generator* generator = nullptr);
