@@ -45,7 +45,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce<A, kColumns>)
   for (int64_t j = 0; j < end; j += kOthers) {
     A scores[kRowsOfThread][kEach];
     contract(scores, own, {p.k, p.k.at(b, g, j), end - j, p.width}, slice);
-    barrier();  // the weights of the last tile are read no more
     Scores<A, kRowsOfThread, false> tile{p, b, h, first, j, weights};
     tile.choose();
     unrolled<kRowsOfThread>([&](int i) {

@@ -256,14 +256,15 @@ struct OwnRows {
 };
 
 /// sums[i][j] = the product of the block's row down() + i * kDown and the other row across() + j * kAcross,
-/// for kOthers other rows. Begins with a barrier unless the width is 0.
+/// for kOthers other rows. Begins with a barrier, so the weights before may be replaced afterwards.
 template <class A, int kRowsOfThread>
 __device__ inline void contract(A (&sums)[kRowsOfThread][kEach], const OwnRows<A, kRowsOfThread>& own,
                                 const Rows& others, A* slice) {
   using L = Layout<A, kRowsOfThread>;
   unrolled<kRowsOfThread>([&](int i) { unrolled<kEach>([&](int j) { sums[i][j] = A(0); }); });
+  barrier();  // the memory of slices, pieces and weights is read no more
   for (int64_t column = 0; column < others.width; column += L::kSlice) {
-    barrier();  // the slices are read no more
+    if (column != 0) barrier();  // the slices are read no more
     if (!own.all) own.load(column);
     load_tile<A, kOthers, L::kSlice, L::kPitch>(slice, others, 0, column);
     barrier();  // the slices have been written

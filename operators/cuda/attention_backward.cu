@@ -71,7 +71,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce<A, kColumns>)
     const Rows keys{p.k, p.k.at(b, g, j), end - j, p.width};
     A products[kRowsOfThread][kEach];
     contract(products, q, keys, slice);
-    barrier();  // the slopes of the last tile are read no more
     Scores<A, kRowsOfThread, false> tile{p, b, h, first, j, slopes};
     tile.choose();
     put_weights(tile, heads.sums, products);
@@ -109,13 +108,11 @@ __global__ void __launch_bounds__(kThreads)
       const Rows dy{heads.dy, heads.dy.at(b, h, r), p.rows - r, p.values};
       A products[kRowsOfThread][kEach];
       contract(products, k, q, slice);
-      barrier();  // the slopes of the last tile are read no more
       Scores<A, kRowsOfThread, true> tile{p, b, h, r, first, weights};
       tile.choose();
       put_weights(tile, heads.sums, products);
       of_values.template multiply<true>(weights, dy, column, slice);
       contract(products, v, dy, slice);
-      barrier();  // the weights are read no more
       put_gradients(tile, heads.delta, products);
       of_keys.multiply(weights, q, column, slice);
     }

@@ -207,6 +207,8 @@ TEST_F(CudaAttentionSizes, NumbersThatAreNotFiniteReachTheirRowsOnly) {
 TEST_F(CudaAttentionSizes, NoElements) {
   expect_attention({.heads = 2, .groups = 2, .rows = 65, .keys = 130, .width = 0, .values = 5});
   if (kThreadSanitizer) return;
+  expect_attention(
+      {.rows = 65, .keys = 130, .width = 0, .values = 5, .mask = numbers({65, 130}), .dropout = 0.3});
   expect_attention({.rows = 65, .keys = 130, .width = 5, .values = 0});
   expect_attention({.rows = 65, .keys = 0, .width = 5, .values = 70});
   expect_attention({.rows = 0, .keys = 65, .width = 5, .values = 70});
