@@ -115,8 +115,8 @@ TEST_F(CudaAttentionSizes, GroupedHeads) {
 TEST_F(CudaAttentionSizes, CausalOffsets) {
   if (kThreadSanitizer) GTEST_SKIP() << "too slow under ThreadSanitizer";
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;
-  for (const int64_t offset : {int64_t{1}, int64_t{63}, int64_t{64}, int64_t{-1}, int64_t{-64}, int64_t{-70},
-                               int64_t{-200}, int64_t{200}, kMost, -kMost})
+  for (const int64_t offset : {int64_t{1}, int64_t{63}, int64_t{64}, int64_t{62}, int64_t{-1}, int64_t{-2},
+                               int64_t{-64}, int64_t{-70}, int64_t{-200}, int64_t{200}, kMost, -kMost})
     expect_attention(
         {.rows = 130, .keys = 129, .attrs = {.causal = true, .causal_offset = offset}, .dropout = 0.4});
 }
@@ -149,10 +149,12 @@ TEST_F(CudaAttentionSizes, Layouts) {
   if (kThreadSanitizer) return;
   expect_attention(c, numbers({2, 2, 8, 65}).swap_axes(2, 3), numbers({2, 2, 8, 66}).swap_axes(2, 3),
                    numbers({2, 2, 12, 66}).swap_axes(2, 3));
-  const auto shifted = [](const Shape& shape) {
-    return numbers({shape[0], shape[1], shape[2], shape[3] + 1}).slice(3, {1, shape[3] + 1});
-  };
-  expect_attention(c, shifted({2, 2, 65, 8}), shifted({2, 2, 66, 8}), shifted({2, 2, 66, 12}));
+  for (const int64_t more : {1, 4}) {
+    const auto shifted = [more](const Shape& shape) {
+      return numbers({shape[0], shape[1], shape[2], shape[3] + more}).slice(3, {1, shape[3] + 1});
+    };
+    expect_attention(c, shifted({2, 2, 65, 8}), shifted({2, 2, 66, 8}), shifted({2, 2, 66, 12}));
+  }
   expect_attention(c, numbers({1, 2, 1, 8}).broadcast_to({2, 2, 65, 8}),
                    numbers({2, 1, 66, 8}).broadcast_to({2, 2, 66, 8}),
                    numbers({2, 2, 66, 1}).broadcast_to({2, 2, 66, 12}));
