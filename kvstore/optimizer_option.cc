@@ -1,6 +1,7 @@
 #include "kvstore/optimizer_option.h"
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/ndarray.h"
 #include "ndarray/save.h"
 #include "optim/optimizers.h"
@@ -27,8 +28,8 @@ void check_same_state(const std::string& optimizer, const AttrMap& options, cons
   MX_CHECK(before == after, InvalidArgument,
            "[set_optimizer_option] expected an option with which the optimiser '", optimizer,
            "' keeps the state that it has for each key (", before, "), got ", option, " = ", value,
-           ", with which it keeps ", after, "; set_optimizer() starts again with any options (called at ",
-           where.file_name(), ':', where.line(), ')');
+           ", with which it keeps ", after, "; set_optimizer() starts again with any options",
+           called_at(where));
 }
 
 }  // namespace mx::detail

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 
 namespace mx::detail {
@@ -66,7 +67,8 @@ void LoadPlan::raise(const std::string& op, const std::string& what, bool strict
   if (all.empty()) return;
   std::string text;
   for (const std::string& problem : all) text += "\n  " + problem;
-  if (where != nullptr) text += concat("\n(called at ", where->file_name(), ':', where->line(), ')');
+  const std::string place = where == nullptr ? "" : place_of(*where);
+  if (!place.empty()) text += "\n(called at " + place + ')';
   throw InvalidArgument(concat("[", op, "] expected the arrays of ", what, ", got ", all.size(),
                                all.size() == 1 ? " problem:" : " problems:", text));
 }

@@ -57,22 +57,28 @@ NDArray recorded_copy(ArrayImpl& source, DType dtype, Context context, std::sour
 
 }  // namespace
 
-NDArray NDArray::clone(std::source_location where) const {
+NDArray NDArray::clone(std::source_location where) const try {
   return recorded_copy(impl(), dtype(), context(), where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray NDArray::to_contiguous(std::source_location where) const {
   return contiguous() ? *this : clone(where);
 }
 
-NDArray NDArray::to(Context context, std::source_location where) const {
+NDArray NDArray::to(Context context, std::source_location where) const try {
   if (context == impl().context()) return *this;
   return recorded_copy(impl(), dtype(), context, where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray NDArray::to(DType dtype, std::source_location where) const {
+NDArray NDArray::to(DType dtype, std::source_location where) const try {
   if (dtype == impl().dtype) return *this;
   return recorded_copy(impl(), dtype, context(), where);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray& NDArray::copy_from(const NDArray& source, std::source_location where) {
@@ -111,19 +117,31 @@ NDArray& NDArray::requires_grad_(GradReq req, std::source_location where) try {
 }
 
 NDArray NDArray::grad() const { return requires_grad() ? autograd("grad").grad(*this) : NDArray(); }
-void NDArray::set_grad(const NDArray& grad) const { autograd("set_grad").set_grad(*this, grad); }
 
-const NDArray& NDArray::retain_grad() const {
+void NDArray::set_grad(const NDArray& grad, std::source_location where) const try {
+  autograd("set_grad").set_grad(*this, grad);
+} catch (const Error&) {
+  detail::rethrow_at(where);
+}
+
+const NDArray& NDArray::retain_grad(std::source_location where) const try {
   autograd("retain_grad").retain_grad(*this);
   return *this;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-HookHandle NDArray::add_grad_hook(GradHook hook) const {
+HookHandle NDArray::add_grad_hook(GradHook hook, std::source_location where) const try {
   return autograd("add_grad_hook").add_hook(*this, std::move(hook));
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-void NDArray::backward(const NDArray& head, const BackwardOptions& options) const {
+void NDArray::backward(const NDArray& head, const BackwardOptions& options, std::source_location where) const
+    try {
   autograd("backward").backward(*this, head, options);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray NDArray::detach() const {
@@ -227,18 +245,24 @@ std::string to_string(const NDArray& a, const PrintOptions& options) {
 
 std::ostream& operator<<(std::ostream& out, const NDArray& a) { return out << to_string(a); }
 
-void NDArray::read_item(void* target, DType dtype) const {
-  MX_CHECK(numel() == 1, InvalidArgument, "[item] expected an array of one element, got shape ", shape());
+// An error of the operations that compute the value names their lines, so it gets no other one here.
+void NDArray::read_item(void* target, DType dtype, std::source_location where) const {
+  MX_CHECK(numel() == 1, InvalidArgument, "[item] expected an array of one element, got shape ", shape(),
+           detail::called_at(where));
   const DType own = impl().dtype;
   MX_CHECK(dtype == bool_ || category(dtype) >= category(own), InvalidArgument,
-           "[item] expected item<T>() with a T that holds ", own, ", got ", dtype);
+           "[item] expected item<T>() with a T that holds ", own, ", got ", dtype, detail::called_at(where));
   if (dtype == own) return read(target, own, "item");
   visit(own, [&](auto tag) {
     using From = typename decltype(tag)::type;
     From element{};
     read(&element, own, "item");
     const Scalar value = element;
-    check_fits(value, dtype, "item");
+    try {
+      check_fits(value, dtype, "item");
+    } catch (const Error&) {
+      detail::rethrow_at(where);
+    }
     visit(dtype, [&](auto to) {
       using To = typename decltype(to)::type;
       const To converted = value.to<To>();

@@ -239,19 +239,23 @@ class NDArray {
   /// Returns d(loss)/d(this), as backward() stored it; an empty handle if there is none.
   NDArray grad() const;
   /// Replaces the gradient of a leaf. An empty handle removes it. Throws InvalidState if this is not a leaf.
-  void set_grad(const NDArray& grad) const;
+  void set_grad(const NDArray& grad, std::source_location where = std::source_location::current()) const;
   /// Makes backward() store the gradient of this array even though the array is a result and not a leaf.
-  const NDArray& retain_grad() const;
+  const NDArray& retain_grad(std::source_location where = std::source_location::current()) const;
   /// Calls the hook with this array's gradient in every backward pass (backward(), gradients(), grad()), on
   /// the thread of the pass. Hooks run in the order in which they were added; the handle removes one.
-  HookHandle add_grad_hook(GradHook hook) const;
+  HookHandle add_grad_hook(GradHook hook, std::source_location where = std::source_location::current()) const;
   /// Runs a backward pass over the recorded operations: adds d(this)/d(x) to x.grad() for every leaf x on
   /// which this array depends. `head` is d(loss)/d(this); it may be omitted if this array has one element.
   /// Returns when everything is pushed. Throws InvalidArgument for a head that does not fit. Throws
   /// InvalidState if nothing was recorded, if an earlier pass has released the saved values, or if a saved
   /// value that is needed has been changed in place since.
-  void backward(const NDArray& head = {}, const BackwardOptions& options = {}) const;
-  void backward(const BackwardOptions& options) const { backward({}, options); }
+  void backward(const NDArray& head = {}, const BackwardOptions& options = {},
+                std::source_location where = std::source_location::current()) const;
+  void backward(const BackwardOptions& options,
+                std::source_location where = std::source_location::current()) const {
+    backward({}, options, where);
+  }
   /// Returns an array over the same memory that is not recorded.
   NDArray detach() const;
 
@@ -261,7 +265,7 @@ class NDArray {
   /// than dtype() (an array of floats has no item<int>()), or if T cannot hold the value (300 as uint8_t,
   /// 1e300 as float).
   template <class T>
-  T item() const;
+  T item(std::source_location where = std::source_location::current()) const;
   /// Returns all elements in row-major order, converted to T.
   template <class T>
   std::vector<T> to_vector() const;
@@ -314,7 +318,7 @@ class NDArray {
   /// Copies all elements to `target`, converted to `dtype`, in row-major order.
   void read(void* target, DType dtype, const char* op) const;
   /// Copies the only element to `target`, converted to `dtype`.
-  void read_item(void* target, DType dtype) const;
+  void read_item(void* target, DType dtype, std::source_location where) const;
   void* host_data(DType dtype, bool write) const;
 
   detail::Ref<detail::ArrayImpl> impl_;

@@ -17,9 +17,9 @@ namespace mx {
 // The template parameter is E, because NDArray has a member T.
 
 template <class E>
-E NDArray::item() const {
+E NDArray::item(std::source_location where) const {
   E value{};
-  read_item(&value, dtype_of<E>);
+  read_item(&value, dtype_of<E>, where);
   return value;
 }
 

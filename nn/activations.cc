@@ -1,6 +1,7 @@
 #include "nn/activations.h"
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/select.h"
 #include "operators/shape_ops.h"
@@ -20,7 +21,7 @@ NDArray leaky_relu(const Arg& x, double slope) {
   return where({positive(x), x.where}, x.array, x.array * slope);
 }
 
-NDArray prelu(const Arg& x, const NDArray& slope) {
+NDArray prelu(const Arg& x, const NDArray& slope) try {
   const Shape& shape = x.array.shape();
   MX_CHECK(slope.rank() == 1, InvalidArgument, "[prelu] expected slopes of shape (n,), got ", slope.shape());
   const int64_t n = slope.numel();
@@ -34,6 +35,8 @@ NDArray prelu(const Arg& x, const NDArray& slope) {
   }
   if (shape.rank() == 0) by_channel = slope.reshape({});
   return where({positive(x), x.where}, x.array, x.array * by_channel);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 NDArray elu(const Arg& x, double alpha) {
@@ -46,10 +49,12 @@ NDArray selu(const Arg& x) {
   return elu(x, 1.6732632423543772848170429916717) * 1.0507009873554804934193349852946;
 }
 
-NDArray celu(const Arg& x, double alpha) {
+NDArray celu(const Arg& x, double alpha) try {
   MX_CHECK(alpha != 0, InvalidArgument, "[celu] expected an alpha other than 0, got 0");
   const NDArray above = positive(x);
   return where({above, x.where}, x.array, expm1_below(above, x.array / alpha) * alpha);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 NDArray hardtanh(const Arg& x, double low, double high) { return clamp(x, low, high); }
@@ -60,23 +65,29 @@ NDArray mish(const Arg& x) { return x.array * tanh(softplus(x)); }
 NDArray log_sigmoid(const Arg& x) { return -softplus(-x.array); }
 NDArray softsign(const Arg& x) { return x.array / (abs(x) + 1); }
 
-NDArray scaled_softplus(const Arg& x, double beta) {
+NDArray scaled_softplus(const Arg& x, double beta) try {
   MX_CHECK(beta != 0, InvalidArgument, "[softplus] expected a beta other than 0, got 0");
   return beta == 1 ? softplus(x) : softplus(x.array * beta) / beta;
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 NDArray tanhshrink(const Arg& x) { return x.array - tanh(x); }
 
-NDArray softshrink(const Arg& x, double limit) {
+NDArray softshrink(const Arg& x, double limit) try {
   MX_CHECK(limit >= 0, InvalidArgument, "[softshrink] expected a limit of 0 or more, got ", limit);
   // The selection decides on the gradient: it is 0 at the limits too.
   const NDArray rest = x.array - clamp({x.array.detach(), x.where}, -limit, limit);
   return where({abs(x) <= limit, x.where}, 0, rest);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
-NDArray hardshrink(const Arg& x, double limit) {
+NDArray hardshrink(const Arg& x, double limit) try {
   MX_CHECK(limit >= 0, InvalidArgument, "[hardshrink] expected a limit of 0 or more, got ", limit);
   return where({abs(x) <= limit, x.where}, 0, x.array);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 NDArray threshold(const Arg& x, double limit, double value) {
@@ -85,20 +96,24 @@ NDArray threshold(const Arg& x, double limit, double value) {
 
 NDArray softmin(const Arg& x, IntArg axis) { return softmax({-x.array, x.where}, axis); }
 
-NDArray rrelu(const Arg& x, double low, double high, bool train, Generator* generator) {
+NDArray rrelu(const Arg& x, double low, double high, bool train, Generator* generator) try {
   MX_CHECK(low <= high, InvalidArgument, "[rrelu] expected low <= high, got ", low, " and ", high);
   if (!train) return leaky_relu(x, (low + high) / 2);
   Generator& numbers = generator_or_default(generator, x.array.context());
   const NDArray slope = numbers.uniform(low, high, x.array.shape(), x.array.dtype(), x.where);
   return where({positive(x), x.where}, x.array, x.array * slope);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
-NDArray glu(const Arg& x, IntArg axis) {
+NDArray glu(const Arg& x, IntArg axis) try {
   const int d = normalize_axis(axis, x.array.rank(), "glu");
   const int64_t size = x.array.shape()[d];
   MX_CHECK(size % 2 == 0, InvalidArgument, "[glu] expected an even size of dimension ", d, ", got ", size,
            " in shape ", x.array.shape());
   return x.array.slice(d, {0, size / 2}) * sigmoid(x.array.slice(d, {size / 2, size}));
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 std::string detail::number_extra(const char* what, double number) { return mx::detail::concat(what, number); }

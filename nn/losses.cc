@@ -2,6 +2,7 @@
 #include "nn/losses.h"
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/loss_parts.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
@@ -23,7 +24,7 @@ NDArray cosine_similarity(const Arg& a, const NDArray& b, IntArg axis, double ep
 }
 
 NDArray triplet_margin_loss(const Arg& anchor, const NDArray& positive, const NDArray& negative,
-                            const TripletOptions& options) {
+                            const TripletOptions& options) try {
   check_loss_shapes("triplet_margin_loss", anchor, positive, "anchor and positive");
   check_loss_shapes("triplet_margin_loss", anchor, negative, "anchor and negative");
   check_loss_reduction("triplet_margin_loss", options.reduction);
@@ -33,10 +34,12 @@ NDArray triplet_margin_loss(const Arg& anchor, const NDArray& positive, const ND
   NDArray apart = distance(anchor.array, negative);
   if (options.swap) apart = minimum(apart, distance(positive, negative));
   return reduce_losses(relu(distance(anchor.array, positive) - apart + options.margin), options.reduction);
+} catch (const Error&) {
+  mx::detail::rethrow_at(anchor.where);
 }
 
 NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin,
-                              const std::string& reduction) {
+                              const std::string& reduction) try {
   constexpr double kTiny = 1e-12;
   check_loss_shapes("cosine_embedding_loss", a, b, "two inputs");
   check_loss_reduction("cosine_embedding_loss", reduction);
@@ -51,14 +54,18 @@ NDArray cosine_embedding_loss(const Arg& a, const NDArray& b, const NDArray& tar
   const NDArray cosine = sum(mul({a.array, a.where}, b), -1) / sqrt(squares);
   return reduce_losses(where(target == 1, 1 - cosine, 0) + where(target == -1, relu(cosine - margin), 0),
                        reduction);
+} catch (const Error&) {
+  mx::detail::rethrow_at(a.where);
 }
 
 NDArray margin_ranking_loss(const Arg& a, const NDArray& b, const NDArray& target, double margin,
-                            const std::string& reduction) {
+                            const std::string& reduction) try {
   check_loss_shapes("margin_ranking_loss", a, b, "two inputs");
   check_loss_shapes("margin_ranking_loss", a, target, "inputs and target");
   check_loss_reduction("margin_ranking_loss", reduction);
   return reduce_losses(relu(margin - target * sub({a.array, a.where}, b)), reduction);
+} catch (const Error&) {
+  mx::detail::rethrow_at(a.where);
 }
 
 }  // namespace mx::nn

@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "engine/base/log.h"
 #include "executor/autograd/autograd.h"  // links it: parameters require gradients
+#include "ndarray/detail/place.h"
 #include "nn/detail/backward_tap.h"
 #include "nn/detail/call_site.h"
 #include "nn/detail/module_state.h"
@@ -93,8 +94,8 @@ auto named(const Module& module, const CallSite& site, const F& f) {
     if (!is_plain(e)) throw;
     std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
       const std::string line = text + "\n  in " + detail::title(module);
-      if (site.passed_on() || site.where().line() == 0) return line;
-      return mx::detail::concat(line, ", called at ", site.where().file_name(), ':', site.where().line());
+      const std::string place = site.passed_on() ? "" : mx::detail::place_of(site.where());
+      return place.empty() ? line : line + ", called at " + place;
     }));
   }
 }
@@ -199,7 +200,7 @@ NDArray Module::operator()(const NDArray& x, std::source_location where) const {
       },
       where);
   MX_CHECK(outputs.size() == 1, InvalidArgument, "[", type_name(),
-           "] expected one output after the hooks, got ", outputs.size());
+           "] expected one output after the hooks, got ", outputs.size(), mx::detail::called_at(where));
   return outputs[0];
 }
 

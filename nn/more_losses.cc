@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/loss_parts.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
@@ -20,7 +21,7 @@ using detail::check_loss_shapes;
 using detail::not_empty;
 using detail::reduce_losses;
 
-NDArray poisson_nll_loss(const Arg& x, const NDArray& target, const PoissonOptions& options) {
+NDArray poisson_nll_loss(const Arg& x, const NDArray& target, const PoissonOptions& options) try {
   check_loss_shapes("poisson_nll_loss", x, target, "input and target");
   check_loss_reduction("poisson_nll_loss", options.reduction);
   NDArray losses = options.log_input ? sub({exp(x), x.where}, target * x.array)
@@ -31,10 +32,12 @@ NDArray poisson_nll_loss(const Arg& x, const NDArray& target, const PoissonOptio
     losses = losses + where(target > 1, stirling, 0);
   }
   return reduce_losses(losses, options.reduction);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 NDArray gaussian_nll_loss(const Arg& x, const NDArray& target, const NDArray& variance,
-                          const GaussianOptions& options) {
+                          const GaussianOptions& options) try {
   check_loss_shapes("gaussian_nll_loss", x, target, "input and target");
   check_loss_reduction("gaussian_nll_loss", options.reduction);
   MX_CHECK(options.eps > 0, InvalidArgument, "[gaussian_nll_loss] expected an eps above 0, got ",
@@ -51,9 +54,11 @@ NDArray gaussian_nll_loss(const Arg& x, const NDArray& target, const NDArray& va
   NDArray losses = (log(v) + square(sub({x.array, x.where}, target)) / v) * 0.5;
   if (options.full) losses = losses + std::log(2 * std::numbers::pi) / 2;
   return reduce_losses(losses, options.reduction);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
-NDArray multilabel_margin_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
+NDArray multilabel_margin_loss(const Arg& x, const NDArray& target, const std::string& reduction) try {
   check_loss_shapes("multilabel_margin_loss", x, target, "input and target");
   check_loss_reduction("multilabel_margin_loss", reduction);
   const int rank = x.array.rank();
@@ -74,9 +79,11 @@ NDArray multilabel_margin_loss(const Arg& x, const NDArray& target, const std::s
   const NDArray losses =
       sum(gaps * counted, {1, 2}) * (1 / static_cast<double>(std::max<int64_t>(1, classes)));
   return reduce_losses(rank == 2 ? losses : losses.squeeze(0), reduction);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
-NDArray multi_margin_loss(const Arg& x, const NDArray& labels, const MultiMarginOptions& options) {
+NDArray multi_margin_loss(const Arg& x, const NDArray& labels, const MultiMarginOptions& options) try {
   check_loss_reduction("multi_margin_loss", options.reduction);
   MX_CHECK(options.p == 1 || options.p == 2, InvalidArgument,
            "[multi_margin_loss] expected p of 1 or 2, got ", int64_t{options.p});
@@ -101,26 +108,32 @@ NDArray multi_margin_loss(const Arg& x, const NDArray& labels, const MultiMargin
     losses = losses * take(options.weight, own, 0);
   }
   return reduce_losses(rank == 2 ? losses : losses.squeeze(0), options.reduction);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 NDArray multilabel_soft_margin_loss(const Arg& x, const NDArray& target, const NDArray& weight,
-                                    const std::string& reduction) {
+                                    const std::string& reduction) try {
   check_loss_shapes("multilabel_soft_margin_loss", x, target, "input and target");
   check_loss_reduction("multilabel_soft_margin_loss", reduction);
   MX_CHECK(x.array.rank() >= 1, InvalidArgument,
            "[multilabel_soft_margin_loss] expected an input (.., classes), got a number");
   const NDArray losses = bce_with_logits(x, target, "none");
   return reduce_losses(mean(weight.defined() ? losses * weight : losses, -1), reduction);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
-NDArray soft_margin_loss(const Arg& x, const NDArray& target, const std::string& reduction) {
+NDArray soft_margin_loss(const Arg& x, const NDArray& target, const std::string& reduction) try {
   check_loss_shapes("soft_margin_loss", x, target, "input and target");
   check_loss_reduction("soft_margin_loss", reduction);
   return reduce_losses(softplus(-mul({x.array, x.where}, target)), reduction);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 NDArray triplet_margin_with_distance_loss(const Arg& anchor, const NDArray& positive, const NDArray& negative,
-                                          const TripletDistanceOptions& options) {
+                                          const TripletDistanceOptions& options) try {
   check_loss_shapes("triplet_margin_with_distance_loss", anchor, positive, "anchor and positive");
   check_loss_shapes("triplet_margin_with_distance_loss", anchor, negative, "anchor and negative");
   check_loss_reduction("triplet_margin_with_distance_loss", options.reduction);
@@ -130,6 +143,8 @@ NDArray triplet_margin_with_distance_loss(const Arg& anchor, const NDArray& posi
   NDArray apart = distance(anchor.array, negative);
   if (options.swap) apart = minimum(apart, distance(positive, negative));
   return reduce_losses(relu(distance(anchor.array, positive) - apart + options.margin), options.reduction);
+} catch (const Error&) {
+  mx::detail::rethrow_at(anchor.where);
 }
 
 // Modules.

@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "executor/autograd/autograd.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "nn/detail/call_site.h"
 #include "operators/arrange.h"
@@ -79,10 +80,10 @@ Statistics joined_statistics(const Statistics& own, int64_t channels, const std:
 
 NDArray all_reduce(const NDArray& x, const std::shared_ptr<KVStore>& store, const std::string& key,
                    std::source_location where) {
-  MX_CHECK(store != nullptr, InvalidArgument, "[all_reduce] expected a store, got none (called at ",
-           where.file_name(), ':', where.line(), ')');
+  MX_CHECK(store != nullptr, InvalidArgument, "[all_reduce] expected a store, got none",
+           mx::detail::called_at(where));
   MX_CHECK(is_floating(x.dtype()), InvalidArgument, "[all_reduce] expected floating-point elements, got ",
-           x.dtype(), " (called at ", where.file_name(), ':', where.line(), ')');
+           x.dtype(), mx::detail::called_at(where));
   return apply<AllReduce>({x}, store, key, where)[0];
 }
 

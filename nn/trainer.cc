@@ -8,6 +8,7 @@
 
 #include "comm/world.h"
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/priority.h"
 #include "nn/detail/choice.h"
@@ -21,9 +22,11 @@ OptimizerChoice::OptimizerChoice(const std::string& name, const AttrMap& options
     : make_([name, options, where](const Parameters& p) {
         return optim::make_optimizer(name, options, p, where);
       }) {}
-OptimizerChoice::OptimizerChoice(Make make) : make_(std::move(make)), is_function_(true) {
+OptimizerChoice::OptimizerChoice(Make make, std::source_location where)
+    : make_(std::move(make)), is_function_(true) {
   MX_CHECK(make_ != nullptr, InvalidArgument,
-           "[Trainer] expected a function that makes an optimiser, got an empty one");
+           "[Trainer] expected a function that makes an optimiser, got an empty one",
+           mx::detail::called_at(where));
 }
 
 Trainer::Trainer(const Parameters& parameters, const OptimizerChoice& optimizer,
@@ -82,7 +85,12 @@ void check_local_update(const optim::Optimizer& optimizer, bool on_store) {
 
 Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
                  std::shared_ptr<KVStore> store, const TrainerOptions& options, std::source_location where)
-    : replicas_(replicas), store_(std::move(store)), options_(options) {
+    : Trainer(replicas, optimizer, std::move(store), options, Buffers{}, where) {}
+
+Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
+                 std::shared_ptr<KVStore> store, const TrainerOptions& options, Buffers buffers,
+                 std::source_location where) try
+    : replicas_(replicas), store_(std::move(store)), options_(options), buffers_(std::move(buffers)) {
   check_replicas(replicas_, store_ != nullptr);
   MX_CHECK(options.bucket_bytes >= 0 && options.check_every >= 0, InvalidArgument,
            "[Trainer] expected bucket_bytes and check_every of at least 0, got ", options.bucket_bytes,
@@ -116,10 +124,12 @@ Trainer::Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice&
   }
   if (options_.shard_optimizer) {
     check_local_update(*optimizer_, false);
-    split_updates(std::vector<bool>(replicas_[0].size(), true));
+    split_updates();
   }
   sums_.resize(updated_.size());
   synchronise(where);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 /// Makes the optimiser. A function of the program may fail, or choose otherwise, in one process only. The
@@ -183,7 +193,7 @@ NDArray Trainer::sum_gradients(size_t k, std::source_location where) {
   return sum;
 }
 
-void Trainer::step(std::source_location where) {
+void Trainer::step(std::source_location where) try {
   if (store_ == nullptr) return optimizer().step(where);
   optimizer();  // throws if this trainer was moved from
   const NoGrad pause;
@@ -203,10 +213,12 @@ void Trainer::step(std::source_location where) {
   for (const size_t i : places) copy_to_replicas(i, where);
   broadcast_buffers(where);
   check_parameters(where);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void Trainer::step_in_process(std::source_location where) {
-  if (steps_ == 0) split_updates(std::vector<bool>(replicas_[0].size(), true));
+  if (steps_ == 0) split_updates();
   std::vector<NDArray> gradients(updated_.size());
   // The backward pass computes the gradients of the last layers first, so their sums are pushed first.
   std::vector<size_t> order(updated_.size());
@@ -219,7 +231,7 @@ void Trainer::step_in_process(std::source_location where) {
 void Trainer::step_across_processes(std::source_location where) {
   std::vector<bool> updated(replicas_[0].size(), false);
   for (const size_t i : updated_) updated[i] = true;
-  if (buckets_->follow(updated)) split_updates(updated);
+  if (buckets_->follow(updated)) split_updates();
   const std::vector<NDArray> sums = buckets_->sum_gradients(where);
   std::vector<NDArray> gradients;
   for (const size_t i : updated_) gradients.push_back(sums[i]);
@@ -229,7 +241,7 @@ void Trainer::step_across_processes(std::source_location where) {
 
 /// Makes the optimiser update one bucket after the other. With one process, the parameters are put into
 /// buckets for the update only.
-void Trainer::split_updates(const std::vector<bool>& included) {
+void Trainer::split_updates() {
   const size_t count = replicas_[0].size();
   std::vector<size_t> place(count, SIZE_MAX);  // of each parameter in the optimiser
   for (size_t k = 0; k < updated_.size(); ++k) place[updated_[k]] = k;
@@ -245,7 +257,6 @@ void Trainer::split_updates(const std::vector<bool>& included) {
   } else {
     int64_t bytes = options_.bucket_bytes + 1;
     for (size_t i = count; i-- > 0;) {
-      if (!included[i]) continue;
       bytes += static_cast<int64_t>(replicas_[0][i].array().bytes());
       if (bytes > options_.bucket_bytes) {
         parts.push_back({});
@@ -273,7 +284,7 @@ void Trainer::check_parameters(std::source_location where) {
   store_->check_equal(keys, values, check_, {.where = where});
 }
 
-void Trainer::synchronise(std::source_location where) {
+void Trainer::synchronise(std::source_location where) try {
   const NoGrad pause;
   if (options_.update_on_store) return put_on_store(where);
   if (several_processes()) {
@@ -284,8 +295,8 @@ void Trainer::synchronise(std::source_location where) {
       keys.emplace_back(key_of(i));
       values.push_back(replicas_[0][i].detach());
     }
-    if (options_.buffers)
-      for (const auto& [name, buffer] : options_.buffers()) {
+    if (buffers_.first)
+      for (const auto& [name, buffer] : buffers_.first()) {
         keys.emplace_back(prefix_ + "buffer " + name);
         values.push_back(buffer.detach());
       }
@@ -300,17 +311,19 @@ void Trainer::synchronise(std::source_location where) {
   optimizer_->sync_masters();
   for (size_t i = 0; i < replicas_[0].size(); ++i) copy_to_replicas(i, where);
   copy_buffers_to_replicas(where);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 /// Copies the buffers of the first replica of process 0 to all others, after a step. Between processes, all
 /// buffers of a type travel in one message.
 void Trainer::broadcast_buffers(std::source_location where) {
-  if (!options_.broadcast_buffers || !options_.buffers) return;
+  if (!options_.broadcast_buffers || !buffers_.first) return;
   if (several_processes() && store_->type() != "dist_async") {
     // Processes may use different devices, so keys number the devices in the order of the buffers.
     std::vector<Context> devices;
     std::map<std::string, std::vector<NDArray>> groups;
-    for (const auto& [name, buffer] : options_.buffers()) {
+    for (const auto& [name, buffer] : buffers_.first()) {
       if (buffer.numel() == 0) continue;
       const auto found = std::find(devices.begin(), devices.end(), buffer.context());
       const auto device = found - devices.begin();
@@ -336,10 +349,10 @@ void Trainer::broadcast_buffers(std::source_location where) {
 }
 
 void Trainer::copy_buffers_to_replicas(std::source_location where) {
-  if (!options_.broadcast_buffers || !options_.buffers || !options_.other_buffers) return;
-  const NamedArrays first = options_.buffers();
+  if (!options_.broadcast_buffers || !buffers_.others) return;
+  const NamedArrays first = buffers_.first();
   const PriorityScope priority(detail::parameter_priority(0, replicas_[0].size()));
-  for (const NamedArrays& other : options_.other_buffers()) {
+  for (const NamedArrays& other : buffers_.others()) {
     MX_CHECK(other.size() == first.size(), InvalidState,
              "[Trainer] expected replicas with the same buffers, got ", first.size(), " and ", other.size());
     for (size_t i = 0; i < first.size(); ++i)
@@ -358,7 +371,8 @@ void Trainer::zero_grad() {
       if (parameter.requires_grad()) parameter.set_grad({});
 }
 
-std::vector<NDArray> split_batch(const NDArray& batch, const std::vector<Context>& devices) {
+std::vector<NDArray> split_batch(const NDArray& batch, const std::vector<Context>& devices,
+                                 std::source_location where) try {
   const auto parts = static_cast<int64_t>(devices.size());
   MX_CHECK(parts > 0, InvalidArgument, "[split_batch] expected a device, got none");
   MX_CHECK(batch.rank() > 0 && batch.size(0) >= parts, InvalidArgument, "[split_batch] expected at least ",
@@ -368,10 +382,12 @@ std::vector<NDArray> split_batch(const NDArray& batch, const std::vector<Context
   int64_t begin = 0;
   for (int64_t k = 0; k < parts; ++k) {
     const int64_t end = begin + rows / parts + (k < rows % parts ? 1 : 0);
-    result.push_back(batch.slice(0, Slice{begin, end}).to(devices[static_cast<size_t>(k)]));
+    result.push_back(batch.slice(0, Slice{begin, end}, where).to(devices[static_cast<size_t>(k)], where));
     begin = end;
   }
   return result;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 }  // namespace mx::nn

@@ -43,10 +43,10 @@
 //   std::shared_ptr<KVStore> kv = KVStore::create("dist_allreduce");
 //   nn::Trainer trainer(net, optim::AdamOptions{}, kv, {.shard_optimizer = true});
 //
-// A store is used for communication only; it keeps no copy of the parameters. The keys are the names of the
-// parameters ("0.weight"; without names their numbers); those of the second trainer on a store begin with
-// "trainer 1: ", and so on. If several processes share the store, all must create their trainers in the same
-// order.
+// Unless TrainerOptions::update_on_store is set, a store is used for communication only; it keeps no copy of
+// the parameters. The keys are the names of the parameters ("0.weight"; without names their numbers); those
+// of the second trainer on a store begin with "trainer 1: ", and so on. If several processes share the store,
+// all must create their trainers in the same order.
 //
 // Failures. Errors name the line that called the trainer. If the gradient of a parameter fails and there is a
 // store, the parameters of its bucket stay unchanged, with the error; other buckets may have been updated.
@@ -65,6 +65,7 @@
 
 #include "engine/base/check.h"
 #include "kvstore/kvstore.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/ndarray.h"
 #include "nn/module.h"
 #include "operators/parameter.h"
@@ -93,12 +94,12 @@ class OptimizerChoice {
   /// the flat portions of them that this process updates. It must choose the same parameters, groups and
   /// options both times, so it chooses by name (or requires_grad()), and not by shape. The first optimiser,
   /// which has the state of all parameters, is dropped at once.
-  OptimizerChoice(Make make);
+  OptimizerChoice(Make make, std::source_location where = std::source_location::current());
   template <class F>
   requires(!std::is_base_of_v<OptimizerChoice, F> &&
            std::is_invocable_r_v<std::unique_ptr<optim::Optimizer>, F, const Parameters&>)
-      OptimizerChoice(F make)
-      : OptimizerChoice(Make(std::move(make))) {}
+      OptimizerChoice(F make, std::source_location where = std::source_location::current())
+      : OptimizerChoice(Make(std::move(make)), where) {}
 
   std::unique_ptr<optim::Optimizer> operator()(const Parameters& parameters) const {
     return make_(parameters);
@@ -132,11 +133,6 @@ struct TrainerOptions {
   /// replicas and processes, as PyTorch's DistributedDataParallel does. false: each replica keeps its own.
   /// With "dist_async", whose processes do not wait for each other, each process keeps its own.
   bool broadcast_buffers = true;
-  /// Returns the buffers of the first replica. Set by the constructors that take modules.
-  std::function<NamedArrays()> buffers{};
-  /// Returns the buffers of the replicas after the first one. Set by the constructor that takes several
-  /// modules.
-  std::function<std::vector<NamedArrays>()> other_buffers{};
 };
 
 namespace detail {
@@ -160,10 +156,9 @@ class Trainer {
   /// The same for the parameters of a module, and its buffers.
   template <class M>
   requires kIsModule<M> Trainer(const M& module, const OptimizerChoice& optimizer,
-                                std::shared_ptr<KVStore> store = nullptr, TrainerOptions options = {},
+                                std::shared_ptr<KVStore> store = nullptr, const TrainerOptions& options = {},
                                 std::source_location where = std::source_location::current())
-      : Trainer(module.parameters(), optimizer, std::move(store), with_buffers(module, std::move(options)),
-                where) {}
+      : Trainer({module.parameters()}, optimizer, std::move(store), options, buffers_of(module), where) {}
   /// Trains several replicas: one list for each, with the same parameters in the same order. Throws
   /// InvalidArgument if the lists differ in number, shape or type, if two replicas share a parameter, if
   /// there are several replicas and no store, if the optimiser has parameters that the first replica does not
@@ -180,10 +175,9 @@ class Trainer {
   /// if there is none.
   template <class M>
   requires kIsModule<M> Trainer(const std::vector<M>& models, const OptimizerChoice& optimizer,
-                                std::shared_ptr<KVStore> store, TrainerOptions options = {},
+                                std::shared_ptr<KVStore> store, const TrainerOptions& options = {},
                                 std::source_location where = std::source_location::current())
-      : Trainer(parameters_of(models), optimizer, std::move(store), with_buffers(models, std::move(options)),
-                where) {}
+      : Trainer(parameters_of(models), optimizer, std::move(store), options, buffers_of(models), where) {}
   Trainer(Trainer&&) noexcept = default;
   Trainer& operator=(Trainer&&) noexcept = default;
 
@@ -214,23 +208,31 @@ class Trainer {
   void synchronise(std::source_location where = std::source_location::current());
 
  private:
+  /// Functions that return the buffers of the replicas. Both are empty if the trainer has no modules, and the
+  /// second one if it was made of one module.
+  struct Buffers {
+    std::function<NamedArrays()> first;                // of the first replica
+    std::function<std::vector<NamedArrays>()> others;  // of the replicas after the first one
+  };
   template <class M>
-  static TrainerOptions with_buffers(const M& module, TrainerOptions options) {
-    if (!options.buffers) options.buffers = [module] { return module.named_buffers(); };
-    return options;
+  static Buffers buffers_of(const M& module) {
+    return {[module] { return module.named_buffers(); }, {}};
   }
-
   template <class M>
-  static TrainerOptions with_buffers(const std::vector<M>& models, TrainerOptions options) {
-    if (options.buffers || models.empty()) return options;
-    options.buffers = [first = models[0]] { return first.named_buffers(); };
-    options.other_buffers = [others = std::vector<M>(models.begin() + 1, models.end())] {
+  static Buffers buffers_of(const std::vector<M>& models) {
+    if (models.empty()) return {};
+    Buffers buffers = buffers_of(models[0]);
+    buffers.others = [others = std::vector<M>(models.begin() + 1, models.end())] {
       std::vector<NamedArrays> all;
       for (const M& model : others) all.push_back(model.named_buffers());
       return all;
     };
-    return options;
+    return buffers;
   }
+
+  Trainer(const std::vector<Parameters>& replicas, const OptimizerChoice& optimizer,
+          std::shared_ptr<KVStore> store, const TrainerOptions& options, Buffers buffers,
+          std::source_location where);
 
   bool several_processes() const { return store_ != nullptr && store_->size() > 1; }
   detail::Choice choose(const OptimizerChoice& make, std::source_location where);
@@ -241,7 +243,7 @@ class Trainer {
   void put_on_store(std::source_location where);
   void step_on_store(std::source_location where);
   void load_on_store(const NamedArrays& state, std::source_location where);
-  void split_updates(const std::vector<bool>& included);
+  void split_updates();
   void check_parameters(std::source_location where);
   void copy_to_replicas(size_t parameter, std::source_location where);
   void broadcast_buffers(std::source_location where);
@@ -251,6 +253,7 @@ class Trainer {
   std::vector<Parameters> replicas_;
   std::shared_ptr<KVStore> store_;
   TrainerOptions options_;
+  Buffers buffers_;
   std::string prefix_;                                // of keys
   std::shared_ptr<detail::GradientBuckets> buckets_;  // with several processes
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -264,17 +267,21 @@ class Trainer {
 
 /// Splits a batch along its first dimension into one part per device. If the size is not divisible, the first
 /// parts have one row more. Throws InvalidArgument for fewer rows than devices.
-std::vector<NDArray> split_batch(const NDArray& batch, const std::vector<Context>& devices);
+std::vector<NDArray> split_batch(const NDArray& batch, const std::vector<Context>& devices,
+                                 std::source_location where = std::source_location::current());
 
 /// Moves the model to the first device, and returns it with clones of it on the others. Throws
 /// InvalidArgument if there is no device.
 template <class M>
-std::vector<M> replicate(M& model, const std::vector<Context>& devices) {
+std::vector<M> replicate(M& model, const std::vector<Context>& devices,
+                         std::source_location where = std::source_location::current()) try {
   MX_CHECK(!devices.empty(), InvalidArgument, "[replicate] expected at least one device, got none");
   std::vector<M> replicas{model};
   for (size_t i = 1; i < devices.size(); ++i) replicas.push_back(clone(model));
   for (size_t i = 0; i < devices.size(); ++i) replicas[i].to(devices[i]);
   return replicas;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 }  // namespace mx::nn

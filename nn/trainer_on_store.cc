@@ -43,8 +43,8 @@ void Trainer::put_on_store(std::source_location where) {
     store_->init(key_of(i), parameter, where);
     store_->pull(key_of(i), parameter, {.priority = detail::parameter_priority(i, count), .where = where});
   }
-  if (options_.buffers)
-    for (const auto& [name, buffer] : options_.buffers()) {
+  if (buffers_.first)
+    for (const auto& [name, buffer] : buffers_.first()) {
       others.emplace_back(prefix_ + "buffer " + name);
       values.push_back(buffer.detach());
     }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "nn/detail/gradient_buckets.h"
 #include "nn/trainer.h"
@@ -38,7 +39,7 @@ std::map<std::string, size_t> places_by_name(const optim::Optimizer& optimizer,
 
 }  // namespace
 
-NamedArrays Trainer::state_dict(std::source_location where) {
+NamedArrays Trainer::state_dict(std::source_location where) try {
   if (options_.update_on_store) {
     optimizer();  // throws if this trainer was moved from
     return store_->state_dict();
@@ -62,9 +63,11 @@ NamedArrays Trainer::state_dict(std::source_location where) {
     if (entry.place != SIZE_MAX && buckets_->in_bucket(entry.place)) array = wholes[entry.what][entry.place];
   }
   return state;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
-void Trainer::load_state_dict(const NamedArrays& state, std::source_location where) {
+void Trainer::load_state_dict(const NamedArrays& state, std::source_location where) try {
   if (options_.update_on_store) return load_on_store(state, where);
   if (!options_.shard_optimizer) return optimizer().load_state_dict(state, where);
   const NoGrad pause;
@@ -79,6 +82,8 @@ void Trainer::load_state_dict(const NamedArrays& state, std::source_location whe
     array = buckets_->portion_of(entry.place, array.to_contiguous());
   }
   optimizer().load_state_dict(own, where);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 }  // namespace mx::nn

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/hooks.h"
 #include "ndarray/kernels/copy.h"
 #include "operators/cuda_kernels.h"
@@ -327,13 +328,15 @@ NDArray& put_nd_(NDArray& x, std::span<const NDArray> indices, const Shape& axes
   return x;
 }
 
-NDArray masked_select(const Arg& x, const NDArray& mask) {
+NDArray masked_select(const Arg& x, const NDArray& mask) try {
   const Shape shape = broadcast_shapes(x.array.shape(), mask.shape(), "masked_select");
   MX_CHECK(mask.dtype() == bool_, InvalidArgument, "[masked_select] expected a mask of type bool, got ",
            mask.dtype());
   const NDArray wide = mask.broadcast_to(shape);
   return call(kMaskedSelect, CountAttrs{count_of(wide, x.where)}, {x.array.broadcast_to(shape), x.where},
               wide);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray masked_scatter(const Arg& x, const NDArray& mask, const NDArray& source) {

@@ -48,7 +48,8 @@ NDArray diag(const Arg& x, IntArg diagonal) try {
   detail::rethrow_at(x.where);
 }
 
-NDArray sliding_window(const NDArray& x, const Shape& window, const Shape& axes) {
+NDArray sliding_window(const NDArray& x, const Shape& window, const Shape& axes,
+                       std::source_location where) try {
   Shape places = axes;
   if (axes.empty())
     for (int d = 0; d < x.rank(); ++d) places.push_back(d);
@@ -66,17 +67,21 @@ NDArray sliding_window(const NDArray& x, const Shape& window, const Shape& axes)
     strides.push_back(x.strides()[d]);
   }
   return x.as_strided(shape, strides, x.impl().offset);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray sliding_window(const NDArray& x, int64_t window, IntArg axis) {
-  return sliding_window(x, Shape{window}, Shape{axis});
+NDArray sliding_window(const NDArray& x, int64_t window, IntArg axis, std::source_location where) {
+  return sliding_window(x, Shape{window}, Shape{axis}, where);
 }
 
-std::vector<NDArray> unbind(const NDArray& x, IntArg axis) {
+std::vector<NDArray> unbind(const NDArray& x, IntArg axis, std::source_location where) try {
   const int d = normalize_axis(axis, x.rank(), "unbind");
   std::vector<NDArray> entries;
   for (int64_t i = 0; i < x.shape()[d]; ++i) entries.push_back(x.select(d, i));
   return entries;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 std::vector<NDArray> array_split(const Arg& x, IntArg parts, IntArg axis) try {
@@ -106,7 +111,7 @@ NDArray column_stack(std::initializer_list<NDArray> arrays, std::source_location
   return column_stack(std::span<const NDArray>(arrays.begin(), arrays.size()), where);
 }
 
-NDArray rot90(const NDArray& x, IntArg k, const Shape& axes) {
+NDArray rot90(const NDArray& x, IntArg k, const Shape& axes, std::source_location where) try {
   MX_CHECK(axes.rank() == 2, InvalidArgument, "[rot90] expected two axes, got ", axes);
   const int a = normalize_axis(axes[0], x.rank(), "rot90"), b = normalize_axis(axes[1], x.rank(), "rot90");
   MX_CHECK(a != b, InvalidArgument, "[rot90] expected two different axes, got ", axes);
@@ -120,6 +125,8 @@ NDArray rot90(const NDArray& x, IntArg k, const Shape& axes) {
     default:
       return x;
   }
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray logspace(double start, double stop, IntArg count, double base, DType dtype, Context context,

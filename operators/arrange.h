@@ -26,14 +26,17 @@ NDArray diag(const Arg& x, IntArg k = 0);
 /// View. All windows of `window` elements along an axis, as a new last dimension; the size of the axis
 /// becomes `size - window + 1`. As numpy.lib.stride_tricks.sliding_window_view. Windows overlap, so
 /// writing to them throws InvalidArgument.
-NDArray sliding_window(const NDArray& x, int64_t window, IntArg axis = -1);
+NDArray sliding_window(const NDArray& x, int64_t window, IntArg axis = -1,
+                       std::source_location where = std::source_location::current());
 template <std::same_as<bool> B>
 NDArray sliding_window(const NDArray& x, B window, IntArg axis = -1) = delete;
 /// View. Windows over several axes, with one new dimension for each; empty `axes`: all of them.
-NDArray sliding_window(const NDArray& x, const Shape& window, const Shape& axes = {});
+NDArray sliding_window(const NDArray& x, const Shape& window, const Shape& axes = {},
+                       std::source_location where = std::source_location::current());
 
 /// Views: the entries along an axis, as torch.unbind.
-std::vector<NDArray> unbind(const NDArray& x, IntArg axis = 0);
+std::vector<NDArray> unbind(const NDArray& x, IntArg axis = 0,
+                            std::source_location where = std::source_location::current());
 /// Splits into `parts` pieces, as numpy.array_split. If the size is not a multiple of `parts`, the first
 /// pieces are one larger. The pieces are copies, made by one operation, as with split().
 std::vector<NDArray> array_split(const Arg& x, IntArg parts, IntArg axis = 0);
@@ -45,7 +48,8 @@ NDArray column_stack(std::initializer_list<NDArray> arrays,
                      std::source_location where = std::source_location::current());
 
 /// View. Rotated by `k` times 90 degrees, from the first of the two axes towards the second.
-NDArray rot90(const NDArray& x, IntArg k = 1, const Shape& axes = {0, 1});
+NDArray rot90(const NDArray& x, IntArg k = 1, const Shape& axes = {0, 1},
+              std::source_location where = std::source_location::current());
 
 /// Returns `count` numbers from base^start to base^stop, both included, in a geometric sequence.
 NDArray logspace(double start, double stop, IntArg count, double base = 10, DType dtype = f32,

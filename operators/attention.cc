@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/detail/numerics.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "operators/attention_form.h"
 #include "operators/cuda_kernels.h"
@@ -128,7 +129,8 @@ NDArray scaled_dot_product_attention(const Arg& q, const NDArray& k, const NDArr
 }
 
 NDArray attention_with_dropout(const Arg& q, const NDArray& k, const NDArray& v, RealArg p,
-                               const NDArray& mask, const AttentionOptions& options, Generator* generator) {
+                               const NDArray& mask, const AttentionOptions& options,
+                               Generator* generator) try {
   MX_CHECK(p >= 0 && p <= 1, InvalidArgument,
            "[attention_with_dropout] expected a probability from 0 to 1, got ", p);
   return with_heads(q.array, k, v, mask, [&](std::vector<NDArray> inputs, const NDArray& with_rank) {
@@ -142,6 +144,8 @@ NDArray attention_with_dropout(const Arg& q, const NDArray& k, const NDArray& v,
     const AttentionDropoutAttrs attrs{p, options.scale, options.causal, options.causal_offset};
     return call(detail::kAttentionDropout, attrs, inputs, q.where)[0];
   });
+} catch (const Error&) {
+  detail::rethrow_at(q.where);
 }
 
 }  // namespace mx

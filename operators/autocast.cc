@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "engine/detail/at_replay.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "operators/autocast_rules.h"
 #include "operators/operator.h"
@@ -136,8 +137,7 @@ AutocastSetting::Scope::Scope(const AutocastSetting& setting)
 Autocast::Autocast(DType dtype, const AutocastOptions& options, std::source_location where)
     : before_(detail::autocast_state) {
   MX_CHECK(dtype == DType::bf16 || dtype == DType::f16, InvalidArgument,
-           "[Autocast] expected bf16 or f16, got ", dtype, " (called at ", where.file_name(), ':',
-           where.line(), ')');
+           "[Autocast] expected bf16 or f16, got ", dtype, detail::called_at(where));
   if (options.enabled)
     state_ = std::make_unique<detail::AutocastState>(detail::AutocastState{dtype, options.cache_casts});
   detail::autocast_state = state_.get();

@@ -4,6 +4,7 @@
 #include <source_location>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/reduce.h"
@@ -63,7 +64,7 @@ class Side {
 
 }  // namespace
 
-NDArray isclose(const Operand& a, const Operand& b, const Tolerance& tolerance) {
+NDArray isclose(const Operand& a, const Operand& b, const Tolerance& tolerance) try {
   const double rtol = tolerance.rtol, atol = tolerance.atol;
   MX_CHECK(rtol >= 0 && atol >= 0, InvalidArgument, "[isclose] expected tolerances of 0 or more, got rtol ",
            rtol, " and atol ", atol);
@@ -98,6 +99,8 @@ NDArray isclose(const Operand& a, const Operand& b, const Tolerance& tolerance) 
       return logical_or({result, place}, logical_and(first, second));
     });
   });
+} catch (const Error&) {
+  detail::rethrow_at(a.where());
 }
 
 bool allclose(const Operand& a, const Operand& b, const Tolerance& tolerance) {

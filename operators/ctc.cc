@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/ctc.h"
@@ -116,7 +117,7 @@ OperatorFamily family_ctc() { return {&kCtcLoss, &kCtcLossBackward}; }
 }  // namespace detail
 
 NDArray ctc_loss(const Arg& log_probs, const NDArray& targets, const NDArray& input_lengths,
-                 const NDArray& target_lengths, const CtcOptions& options) {
+                 const NDArray& target_lengths, const CtcOptions& options) try {
   const std::string& reduction = options.reduction;
   MX_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none", InvalidArgument,
            "[ctc_loss] expected \"none\", \"mean\" or \"sum\" for the reduction, got \"", reduction, '"');
@@ -129,6 +130,8 @@ NDArray ctc_loss(const Arg& log_probs, const NDArray& targets, const NDArray& in
   if (reduction == "none") return batched ? losses : losses.reshape({});
   if (reduction == "sum") return sum(losses);
   return mean(losses / maximum(inputs[3], 1).to(losses.dtype()));
+} catch (const Error&) {
+  detail::rethrow_at(log_probs.where);
 }
 
 }  // namespace mx

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/gradient.h"
 
@@ -102,7 +103,7 @@ const Operator& detail::keep_number_form(const Operator& op, bool predicate,
   return form.op;
 }
 
-NDArray call_binary(const Operator& op, const Operand& a, const Operand& b) {
+NDArray call_binary(const Operator& op, const Operand& a, const Operand& b) try {
   if (a.is_array() && b.is_array()) return call(op, {}, {a.array(), a.where()}, b.array());
   MX_CHECK(a.is_array() || b.is_array(), InvalidArgument, "[", op.name(),
            "] expected an array among the operands, got two numbers");
@@ -111,6 +112,8 @@ NDArray call_binary(const Operator& op, const Operand& a, const Operand& b) {
   MX_CHECK(op.number_form != nullptr, InvalidArgument, "[", op.name(),
            "] expected two arrays, because the operator has no form with a number, got the number ", number);
   return call(*op.number_form, NumberAttrs{number, left}, {(left ? b : a).array(), a.where()});
+} catch (const Error&) {
+  detail::rethrow_at(a.where());
 }
 
 }  // namespace mx

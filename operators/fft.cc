@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/fft_attrs.h"
@@ -166,9 +167,7 @@ OperatorFamily family_fft() { return {&kFourier, &kOfReal, &kToReal}; }
 namespace fft {
 namespace {
 
-std::string called_at(const Arg& x) {
-  return mx::detail::concat(" (called at ", x.where.file_name(), ':', x.where.line(), ')');
-}
+using mx::detail::called_at;
 
 double scale_of(int64_t n, bool inverse, Norm norm) {
   const auto size = static_cast<double>(n);
@@ -187,7 +186,7 @@ NDArray resized(const NDArray& x, int axis, int64_t size) {
 }
 
 void check_length(int64_t n, const char* op, const Arg& x) {
-  MX_CHECK(n > 0, InvalidArgument, "[", op, "] expected a length of at least 1, got ", n, called_at(x));
+  MX_CHECK(n > 0, InvalidArgument, "[", op, "] expected a length of at least 1, got ", n, called_at(x.where));
 }
 
 void check_complex(const Arg& x, const char* op) {
@@ -196,34 +195,40 @@ void check_complex(const Arg& x, const char* op) {
       shape.rank() >= 1 && shape.back() == 2, InvalidArgument, "[", op,
       "] expected complex numbers (.., 2), real and imaginary parts in the last dimension (fft::complex(x) "
       "makes them of real ones), got shape ",
-      shape, called_at(x));
+      shape, called_at(x.where));
 }
 
 NDArray transform(const Arg& x, std::optional<IntArg> n, int64_t axis, Norm norm, bool inverse,
-                  const char* op) {
+                  const char* op) try {
   check_complex(x, op);
   const int at = normalize_axis(axis, x.array.rank() - 1, op);
   const int64_t size = n ? static_cast<int64_t>(*n) : x.array.size(at);
   check_length(size, op, x);
   return call(kFourier, FourierAttrs{at, inverse, scale_of(size, inverse, norm)},
               {resized(x.array, at, size), x.where});
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
-NDArray of_real(const Arg& x, std::optional<IntArg> n, int64_t axis, Norm norm, const char* op) {
+NDArray of_real(const Arg& x, std::optional<IntArg> n, int64_t axis, Norm norm, const char* op) try {
   const int at = normalize_axis(axis, x.array.rank(), op);
   const int64_t size = n ? static_cast<int64_t>(*n) : x.array.size(at);
   check_length(size, op, x);
   return call(kOfReal, RealFourierAttrs{at, scale_of(size, false, norm)},
               {resized(x.array, at, size), x.where});
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
-NDArray to_real(const Arg& x, std::optional<IntArg> n, int64_t axis, Norm norm, const char* op) {
+NDArray to_real(const Arg& x, std::optional<IntArg> n, int64_t axis, Norm norm, const char* op) try {
   check_complex(x, op);
   const int at = normalize_axis(axis, x.array.rank() - 1, op);
   const int64_t size = n ? static_cast<int64_t>(*n) : 2 * (x.array.size(at) - 1);
   check_length(size, op, x);
   return call(kToReal, ToRealAttrs{at, size, scale_of(size, true, norm)},
               {resized(x.array, at, size / 2 + 1), x.where});
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 /// The axes of a transform along several, and the size of each: -1 for that of the array.
@@ -234,13 +239,14 @@ struct Passes {
   Passes(const Shape& given, const Axes& wanted, int rank, const char* op, const Arg& x) {
     const int count = wanted.rank() > 0 ? wanted.rank() : given.rank() > 0 ? given.rank() : rank;
     MX_CHECK(given.rank() == 0 || given.rank() == count, InvalidArgument, "[", op,
-             "] expected one size for each axis, got sizes ", given, " and ", count, " axes", called_at(x));
+             "] expected one size for each axis, got sizes ", given, " and ", count, " axes",
+             called_at(x.where));
     MX_CHECK(count <= rank, InvalidArgument, "[", op, "] expected at most ", rank, " axes, got ", count,
-             called_at(x));
+             called_at(x.where));
     for (int i = 0; i < count; ++i) {
       const int axis = wanted.rank() > 0 ? normalize_axis(wanted[i], rank, op) : rank - count + i;
       MX_CHECK(std::find(axes.begin(), axes.end(), axis) == axes.end(), InvalidArgument, "[", op,
-               "] expected different axes, got ", static_cast<const Shape&>(wanted), called_at(x));
+               "] expected different axes, got ", static_cast<const Shape&>(wanted), called_at(x.where));
       axes.push_back(axis);
       sizes.push_back(given.rank() > 0 ? given[i] : -1);
     }
@@ -264,7 +270,7 @@ NDArray transform_all(const Arg& x, const Shape& sizes, const Axes& axes, Norm n
 NDArray of_real_all(const Arg& x, const Shape& sizes, const Axes& axes, Norm norm, const char* op) {
   const Passes passes(sizes, axes, x.array.rank(), op, x);
   MX_CHECK(passes.count() > 0, InvalidArgument, "[", op, "] expected at least one axis, got none",
-           called_at(x));
+           called_at(x.where));
   size_t i = passes.count() - 1;
   NDArray y = of_real(x, passes.size(i), passes.axes[i], norm, op);
   while (i-- > 0) y = transform({y, x.where}, passes.size(i), passes.axes[i], norm, false, op);
@@ -275,7 +281,7 @@ NDArray to_real_all(const Arg& x, const Shape& sizes, const Axes& axes, Norm nor
   check_complex(x, op);
   const Passes passes(sizes, axes, x.array.rank() - 1, op, x);
   MX_CHECK(passes.count() > 0, InvalidArgument, "[", op, "] expected at least one axis, got none",
-           called_at(x));
+           called_at(x.where));
   NDArray y = x.array;
   const size_t last = passes.count() - 1;
   for (size_t i = 0; i < last; ++i)

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <source_location>
 #include <string>
 
 #include "ndarray/axes.h"
@@ -50,9 +51,11 @@ NDArray irfft2(const Arg& x, const Shape& sizes = {}, const Axes& axes = {-2, -1
                Norm norm = Norm::backward);
 
 /// The frequencies of the numbers that fft() returns for n samples at distance d: 0, 1, .., -2, -1, over n d.
-NDArray fftfreq(IntArg n, double d = 1, DType dtype = f32, Context context = cpu());
+NDArray fftfreq(IntArg n, double d = 1, DType dtype = f32, Context context = cpu(),
+                std::source_location where = std::source_location::current());
 /// Those of rfft(): 0, 1, .., n / 2, over n d.
-NDArray rfftfreq(IntArg n, double d = 1, DType dtype = f32, Context context = cpu());
+NDArray rfftfreq(IntArg n, double d = 1, DType dtype = f32, Context context = cpu(),
+                 std::source_location where = std::source_location::current());
 /// Rolls the axes so that frequency 0 is in the middle; ifftshift undoes that. Unlike in numpy.fft, the axes
 /// must be given, because the array does not say whether its last dimension is a pair; negative ones count
 /// all dimensions.

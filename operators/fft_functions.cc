@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/arrange.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
@@ -17,9 +18,7 @@
 namespace mx::fft {
 namespace {
 
-std::string called_at(const std::source_location& where) {
-  return mx::detail::concat(" (called at ", where.file_name(), ':', where.line(), ')');
-}
+using mx::detail::called_at;
 
 NDArray numbers_of(const std::vector<double>& values, DType dtype, Context context) {
   return array(values).to(dtype).to(context);
@@ -92,9 +91,10 @@ struct Frames {
 
 }  // namespace
 
-NDArray fftfreq(IntArg n, double d, DType dtype, Context context) {
+NDArray fftfreq(IntArg n, double d, DType dtype, Context context, std::source_location where) {
   const int64_t size = n;
-  MX_CHECK(size > 0, InvalidArgument, "[fftfreq] expected a size of at least 1, got ", size);
+  MX_CHECK(size > 0, InvalidArgument, "[fftfreq] expected a size of at least 1, got ", size,
+           called_at(where));
   std::vector<double> values;
   for (int64_t k = 0; k < size; ++k)
     values.push_back(static_cast<double>(k <= (size - 1) / 2 ? k : k - size) /
@@ -102,9 +102,10 @@ NDArray fftfreq(IntArg n, double d, DType dtype, Context context) {
   return numbers_of(values, dtype, context);
 }
 
-NDArray rfftfreq(IntArg n, double d, DType dtype, Context context) {
+NDArray rfftfreq(IntArg n, double d, DType dtype, Context context, std::source_location where) {
   const int64_t size = n;
-  MX_CHECK(size > 0, InvalidArgument, "[rfftfreq] expected a size of at least 1, got ", size);
+  MX_CHECK(size > 0, InvalidArgument, "[rfftfreq] expected a size of at least 1, got ", size,
+           called_at(where));
   std::vector<double> values;
   for (int64_t k = 0; k <= size / 2; ++k)
     values.push_back(static_cast<double>(k) / (static_cast<double>(size) * d));
@@ -114,10 +115,12 @@ NDArray rfftfreq(IntArg n, double d, DType dtype, Context context) {
 NDArray fftshift(const Arg& x, const Axes& axes) { return rolled(x, axes, false); }
 NDArray ifftshift(const Arg& x, const Axes& axes) { return rolled(x, axes, true); }
 
-NDArray complex(const Arg& re, const NDArray& im) {
+NDArray complex(const Arg& re, const NDArray& im) try {
   const DType dtype = promote(re.array.dtype(), im.dtype());
   const NDArray parts[] = {re.array.to(dtype), im.to(dtype)};
   return stack(broadcast_arrays(parts), -1, re.where);
+} catch (const Error&) {
+  mx::detail::rethrow_at(re.where);
 }
 NDArray complex(const Arg& re) { return complex(re, zeros_like(re.array)); }
 
@@ -132,19 +135,27 @@ NDArray part_of(const NDArray& z, int64_t i, const char* op) {
 
 NDArray real(const NDArray& z) { return part_of(z, 0, "real"); }
 NDArray imag(const NDArray& z) { return part_of(z, 1, "imag"); }
-NDArray conj(const Arg& z) {
+NDArray conj(const Arg& z) try {
   return complex({part_of(z.array, 0, "conj"), z.where}, -part_of(z.array, 1, "conj"));
+} catch (const Error&) {
+  mx::detail::rethrow_at(z.where);
 }
-NDArray absolute(const Arg& z) {
+NDArray absolute(const Arg& z) try {
   return hypot({part_of(z.array, 0, "absolute"), z.where}, part_of(z.array, 1, "absolute"));
+} catch (const Error&) {
+  mx::detail::rethrow_at(z.where);
 }
-NDArray angle(const Arg& z) {
+NDArray angle(const Arg& z) try {
   return atan2({part_of(z.array, 1, "angle"), z.where}, part_of(z.array, 0, "angle"));
+} catch (const Error&) {
+  mx::detail::rethrow_at(z.where);
 }
-NDArray multiply(const Arg& a, const NDArray& b) {
+NDArray multiply(const Arg& a, const NDArray& b) try {
   const NDArray ar = part_of(a.array, 0, "multiply"), ai = part_of(a.array, 1, "multiply"),
                 br = part_of(b, 0, "multiply"), bi = part_of(b, 1, "multiply");
   return complex({mul({ar, a.where}, br) - ai * bi, a.where}, ar * bi + ai * br);
+} catch (const Error&) {
+  mx::detail::rethrow_at(a.where);
 }
 
 NDArray convolve(const Arg& a, const NDArray& b, const std::string& mode) {
@@ -171,7 +182,7 @@ NDArray blackman_window(IntArg n, bool periodic, DType dtype, Context context) {
   return cosine_window(n, periodic, {0.42, -0.5, 0.08}, dtype, context, "blackman_window");
 }
 
-NDArray stft(const Arg& x, IntArg n_fft, const StftOptions& options) {
+NDArray stft(const Arg& x, IntArg n_fft, const StftOptions& options) try {
   const Frames frames(x, n_fft, options, "stft");
   NDArray signal = x.array;
   MX_CHECK(signal.rank() >= 1, InvalidArgument, "[stft] expected samples (.., n), got shape ", signal.shape(),
@@ -186,6 +197,8 @@ NDArray stft(const Arg& x, IntArg n_fft, const StftOptions& options) {
   const NDArray parts = sliding_window(signal, frames.size, -1).slice(-2, Slice{{}, {}, frames.hop});
   return rfft({frames.windowed(parts), x.where}, {}, -1, options.normalized ? Norm::ortho : Norm::backward)
       .swap_axes(-3, -2);
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 NDArray istft(const Arg& z, IntArg n_fft, const StftOptions& options, IntArg length) {

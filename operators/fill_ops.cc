@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/kernels/strided_loop.h"
 #include "ndarray/tensor_copy.h"
 #include "operators/cuda_kernels.h"
@@ -341,12 +342,14 @@ NDArray repeat(const Arg& x, int64_t count, IntArg axis) {
   return call(kRepeat, RepeatAttrs{count, axis}, x);
 }
 
-NDArray roll(const Arg& x, const Shape& shifts, const Shape& axes) {
+NDArray roll(const Arg& x, const Shape& shifts, const Shape& axes) try {
   if (!axes.empty()) return call(kRoll, RollAttrs{shifts, axes}, x);
   MX_CHECK(shifts.rank() == 1, InvalidArgument, "[roll] expected a single shift if no axes are given, got ",
            shifts);
   const NDArray flat = x.array.flatten();
   return call(kRoll, RollAttrs{shifts, {0}}, {flat, x.where}).reshape(x.array.shape());
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray tril(const Arg& x, IntArg k) { return call(kTril, TriangleAttrs{k}, x); }

@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/attrs.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/launch.h"
 #include "operators/autocast.h"
@@ -91,7 +92,7 @@ NDArray Fused::operator()(std::initializer_list<NDArray> inputs, std::source_loc
   return (*this)(std::span(inputs.begin(), inputs.size()), where);
 }
 
-NDArray Fused::operator()(std::span<const NDArray> given, std::source_location where) const {
+NDArray Fused::operator()(std::span<const NDArray> given, std::source_location where) const try {
   const FusedProgram& program = *program_;
   MX_CHECK(given.size() == program.inputs.size(), InvalidArgument, "[fused] expected ", program.inputs.size(),
            " inputs, got ", given.size());
@@ -124,6 +125,8 @@ NDArray Fused::operator()(std::span<const NDArray> given, std::source_location w
           .context = &context,
           .where = where});
   return out;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray Fused::unfused(std::span<const NDArray> given) const {

@@ -93,7 +93,7 @@ NDArray bincount(const Arg& x, const NDArray& weights, IntArg min_length) try {
   detail::rethrow_at(x.where);
 }
 
-Histogram histogram(const Arg& x, const HistogramOptions& options) {
+Histogram histogram(const Arg& x, const HistogramOptions& options) try {
   MX_CHECK(options.bins > 0 && options.bins < INT64_MAX, InvalidArgument,
            "[histogram] expected 1 bin or more, fewer than 2^63 - 1, got ", options.bins);
   double low = 0, high = 1;
@@ -113,12 +113,16 @@ Histogram histogram(const Arg& x, const HistogramOptions& options) {
   const NDArray edges =
       linspace(low, high, options.bins + 1, edge_type(x.array.dtype()), x.array.context(), x.where);
   return count_between(x, edges, options.weights, options.density);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
-Histogram histogram(const Arg& x, const NDArray& edges, const NDArray& weights, bool density) {
+Histogram histogram(const Arg& x, const NDArray& edges, const NDArray& weights, bool density) try {
   edges_ascend("histogram", edges, false);
   MX_CHECK(edges.numel() >= 2, InvalidArgument, "[histogram] expected 2 edges or more, got ", edges.numel());
   return count_between(x, edges.to(edge_type(edges.dtype()), x.where), weights, density);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray digitize(const Arg& x, const NDArray& edges, bool right) try {

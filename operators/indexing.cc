@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/kernels/copy.h"
 #include "operators/cuda_kernels.h"
 #include "operators/indexing_records.h"
@@ -295,7 +296,8 @@ Scatter scatter_how(const std::string& text, const char* op) {
 NDArray as_indices(const NDArray& indices, const char* op, std::source_location where) {
   const DType type = indices.dtype();
   if (type == i32 || type == i64) return indices;
-  MX_CHECK(is_integral(type), InvalidArgument, "[", op, "] expected indices of an integer type, got ", type);
+  MX_CHECK(is_integral(type), InvalidArgument, "[", op, "] expected indices of an integer type, got ", type,
+           called_at(where));
   return indices.to(i64, where);
 }
 
@@ -334,7 +336,7 @@ NDArray gather(const Arg& x, const NDArray& indices, IntArg axis) {
   return call(kGather, GatherAttrs{axis}, x, detail::as_indices(indices, "gather", x.where));
 }
 
-NDArray take_along_axis(const Arg& x, const NDArray& indices, IntArg axis) {
+NDArray take_along_axis(const Arg& x, const NDArray& indices, IntArg axis) try {
   const char* const op = "take_along_axis";
   const NDArray& a = x.array;
   MX_CHECK(a.rank() == indices.rank(), InvalidArgument, "[", op, "] expected indices of x's rank ", a.rank(),
@@ -347,6 +349,8 @@ NDArray take_along_axis(const Arg& x, const NDArray& indices, IntArg axis) {
   wide_x[d] = a.shape()[d];
   wide_indices[d] = indices.shape()[d];
   return gather({a.broadcast_to(wide_x), x.where}, indices.broadcast_to(wide_indices), d);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray scatter(const Arg& x, const NDArray& indices, const NDArray& updates, IntArg axis, Scatter how) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/indexing.h"
@@ -20,10 +21,7 @@
 namespace mx::linalg {
 namespace {
 
-/// Says where a call is, in messages of functions that have no record.
-std::string called_at(const std::source_location& where) {
-  return mx::detail::concat(" (called at ", where.file_name(), ':', where.line(), ')');
-}
+using mx::detail::called_at;
 
 void check_square(const Arg& a, const char* op) {
   const Shape& shape = a.array.shape();
@@ -82,7 +80,7 @@ NDArray cholesky_inverse(const Arg& l, bool upper) {
   return cholesky_solve({identity_like(l.array), l.where}, l.array, upper);
 }
 
-NDArray lu_solve(const LuFactors& factors, const NDArray& b, std::source_location where) {
+NDArray lu_solve(const LuFactors& factors, const NDArray& b, std::source_location where) try {
   const NDArray& lu = factors.lu;
   check_square({lu, where}, "linalg_lu_solve");
   const bool vector = b.rank() == 1;
@@ -101,6 +99,8 @@ NDArray lu_solve(const LuFactors& factors, const NDArray& b, std::source_locatio
   const NDArray y = solve_triangular({lu, where}, right, {.unitriangular = true});
   const NDArray x = solve_triangular({lu, where}, y, {.upper = true});
   return vector ? x.squeeze(-1) : x;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 LuResult lu(const Arg& a) {
@@ -227,7 +227,7 @@ NDArray vector_norm(const Arg& x, RealArg p, const Axes& axes, bool keep_dims) {
   return mx::norm(x, p, axes, keep_dims);
 }
 
-NDArray matrix_norm(const Arg& x, const std::string& kind, const Shape& axes, bool keep_dims) {
+NDArray matrix_norm(const Arg& x, const std::string& kind, const Shape& axes, bool keep_dims) try {
   Shape kept;
   const NDArray matrices = as_matrices(x, axes, kept, "linalg_matrix_norm");
   MX_CHECK(kind == "fro" || kind == "nuc", InvalidArgument,
@@ -236,9 +236,11 @@ NDArray matrix_norm(const Arg& x, const std::string& kind, const Shape& axes, bo
   const NDArray y =
       kind == "fro" ? mx::norm({matrices, x.where}, 2, {-2, -1}) : sum(svdvals({matrices, x.where}), -1);
   return keep_dims ? y.reshape(kept) : y;
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
-NDArray matrix_norm(const Arg& x, RealArg order, const Shape& axes, bool keep_dims) {
+NDArray matrix_norm(const Arg& x, RealArg order, const Shape& axes, bool keep_dims) try {
   Shape kept;
   const NDArray matrices = as_matrices(x, axes, kept, "linalg_matrix_norm");
   const double p = order, size = std::abs(p);
@@ -249,6 +251,8 @@ NDArray matrix_norm(const Arg& x, RealArg order, const Shape& axes, bool keep_di
       size == 2 ? svdvals({matrices, x.where}) : sum(abs({matrices, x.where}), size == 1 ? -2 : -1);
   const NDArray y = p > 0 ? max({sums, x.where}, -1) : min({sums, x.where}, -1);
   return keep_dims ? y.reshape(kept) : y;
+} catch (const Error&) {
+  mx::detail::rethrow_at(x.where);
 }
 
 NDArray norm(const Arg& x) { return mx::norm(x); }

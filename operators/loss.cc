@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/loss.h"
@@ -193,13 +194,17 @@ NDArray cross_entropy_backward(const Arg& dloss, const NDArray& logits, const ND
   return call_backward(kCrossEntropyBackward, cross_entropy_attrs(options), dloss, logits, target,
                        options.weight);
 }
-NDArray nll_loss(const Arg& x, const NDArray& labels, const ClassLossOptions& options) {
+NDArray nll_loss(const Arg& x, const NDArray& labels, const ClassLossOptions& options) try {
   return call_loss(kNllLoss, nll_attrs(options, "nll_loss"), x, labels, options.weight);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 NDArray nll_loss_backward(const Arg& dloss, const NDArray& x, const NDArray& labels,
-                          const ClassLossOptions& options) {
+                          const ClassLossOptions& options) try {
   return call_backward(kNllLossBackward, nll_attrs(options, "nll_loss_backward"), dloss, x, labels,
                        options.weight);
+} catch (const Error&) {
+  detail::rethrow_at(dloss.where);
 }
 
 }  // namespace mx

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/gemm.h"
@@ -211,13 +212,14 @@ NDArray linear(const Arg& x, const NDArray& weight, const NDArray& bias) {
   return call(kLinear, {}, x, weight, bias);
 }
 NDArray dot(const Arg& a, const NDArray& b) { return call(kDot, {}, a, b); }
-NDArray outer(const Arg& a, const NDArray& b) {
+NDArray outer(const Arg& a, const NDArray& b) try {
   MX_CHECK(a.array.rank() == 1 && b.rank() == 1, InvalidArgument, "[outer] expected two vectors, got shapes ",
-           a.array.shape(), " and ", b.shape(), " (called at ", a.where.file_name(), ':', a.where.line(),
-           ')');
+           a.array.shape(), " and ", b.shape(), detail::called_at(a.where));
   const DType dtype = promote(a.array.dtype(), b.dtype());
   checked_numel({a.array.numel(), b.numel()}, size_of(dtype), "outer");
   return mul({a.array.expand_dims(1), a.where}, b.expand_dims(0));
+} catch (const Error&) {
+  detail::rethrow_at(a.where);
 }
 void set_tf32(bool allowed) { tf32_flag().store(allowed, std::memory_order_relaxed); }
 bool tf32() { return tf32_flag().load(std::memory_order_relaxed); }

@@ -26,6 +26,26 @@ using detail::RunningStatisticsAttrs;
 
 constexpr int64_t kDirectElements = 512;
 
+/// The name of the record with the attributes A; kCentred: whether it subtracts the mean.
+template <class A, bool kCentred>
+constexpr const char* kName = nullptr;
+template <>
+constexpr const char* kName<BatchNormAttrs, true> = "batch_norm";
+template <>
+constexpr const char* kName<BatchNormBackwardAttrs, true> = "batch_norm_backward";
+template <>
+constexpr const char* kName<GroupNormAttrs, true> = "group_norm";
+template <>
+constexpr const char* kName<GroupNormBackwardAttrs, true> = "group_norm_backward";
+template <>
+constexpr const char* kName<LayerNormAttrs, true> = "layer_norm";
+template <>
+constexpr const char* kName<LayerNormBackwardAttrs, true> = "layer_norm_backward";
+template <>
+constexpr const char* kName<LayerNormAttrs, false> = "rms_norm";
+template <>
+constexpr const char* kName<LayerNormBackwardAttrs, false> = "rms_norm_backward";
+
 NormForm form_of(const BatchNormAttrs&, const Shape& x, bool, const char* op) {
   return detail::batch_norm_form(x, op);
 }
@@ -138,7 +158,7 @@ void run_forward(const KernelArgs& args) {
   const Plain x(args.in[0]);
   const DType type = accumulation_type((*x).dtype);
   const A& attrs = args.attr<A>();
-  const NormForm form = form_of(attrs, (*x).shape, kCentred, "norm");
+  const NormForm form = form_of(attrs, (*x).shape, kCentred, kName<A, kCentred>);
   const PlainInput weight(args, 1, type), bias(args, 2, type);
   const kernels::NormForward forward{.y = args.out[0],
                                      .mean = args.out[1],
@@ -160,7 +180,7 @@ void run_backward(const KernelArgs& args) {
   const Plain dy(args.in[0]), x(args.in[1]);
   const DType type = accumulation_type((*x).dtype);
   const A& attrs = args.attr<A>();
-  const NormForm form = form_of(attrs, (*x).shape, kCentred, "norm");
+  const NormForm form = form_of(attrs, (*x).shape, kCentred, kName<A, kCentred>);
   const Plain mean(args.in[2], type), rstd(args.in[kCentred ? 3 : 2], type);
   const PlainInput weight(args, kCentred ? 4 : 3, type);
   const kernels::NormBackward backward{.dx = args.out[0],
@@ -245,7 +265,8 @@ void run_running(const KernelArgs& args) {
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kBatchNorm = {
-    .kernel = {"batch_norm", run_forward<BatchNormAttrs, true>, cuda::batch_norm, kDirectElements},
+    .kernel = {kName<BatchNormAttrs, true>, run_forward<BatchNormAttrs, true>, cuda::batch_norm,
+               kDirectElements},
     .doc = "Normalises each channel of x (N, C, ..) over the batch; mean and rstd are those of the channels.",
     .family = "normalisation",
     .inputs = {"x", "weight and bias..."},
@@ -258,8 +279,8 @@ constexpr Operator kBatchNorm = {
 };
 
 constexpr Operator kBatchNormBackward = {
-    .kernel = {"batch_norm_backward", run_backward<BatchNormBackwardAttrs, true>, cuda::batch_norm_backward,
-               kDirectElements},
+    .kernel = {kName<BatchNormBackwardAttrs, true>, run_backward<BatchNormBackwardAttrs, true>,
+               cuda::batch_norm_backward, kDirectElements},
     .doc = "Gradients of batch_norm with respect to x, weight and bias, from those of y.",
     .family = "normalisation",
     .inputs = {"dy", "x", "mean", "rstd", "weight?"},
@@ -298,7 +319,8 @@ constexpr Operator kRunningStatistics = {
 };
 
 constexpr Operator kGroupNorm = {
-    .kernel = {"group_norm", run_forward<GroupNormAttrs, true>, cuda::group_norm, kDirectElements},
+    .kernel = {kName<GroupNormAttrs, true>, run_forward<GroupNormAttrs, true>, cuda::group_norm,
+               kDirectElements},
     .doc = "Normalises x (N, C, ..) over groups of channels, for each n.",
     .family = "normalisation",
     .inputs = {"x", "weight and bias..."},
@@ -311,8 +333,8 @@ constexpr Operator kGroupNorm = {
 };
 
 constexpr Operator kGroupNormBackward = {
-    .kernel = {"group_norm_backward", run_backward<GroupNormBackwardAttrs, true>, cuda::group_norm_backward,
-               kDirectElements},
+    .kernel = {kName<GroupNormBackwardAttrs, true>, run_backward<GroupNormBackwardAttrs, true>,
+               cuda::group_norm_backward, kDirectElements},
     .doc = "Gradients of group_norm with respect to x, weight and bias, from those of y.",
     .family = "normalisation",
     .inputs = {"dy", "x", "mean", "rstd", "weight?"},
@@ -325,7 +347,8 @@ constexpr Operator kGroupNormBackward = {
 };
 
 constexpr Operator kLayerNorm = {
-    .kernel = {"layer_norm", run_forward<LayerNormAttrs, true>, cuda::layer_norm, kDirectElements},
+    .kernel = {kName<LayerNormAttrs, true>, run_forward<LayerNormAttrs, true>, cuda::layer_norm,
+               kDirectElements},
     .doc = "Normalises x over its last dimensions.",
     .family = "normalisation",
     .inputs = {"x", "weight and bias..."},
@@ -338,8 +361,8 @@ constexpr Operator kLayerNorm = {
 };
 
 constexpr Operator kLayerNormBackward = {
-    .kernel = {"layer_norm_backward", run_backward<LayerNormBackwardAttrs, true>, cuda::layer_norm_backward,
-               kDirectElements},
+    .kernel = {kName<LayerNormBackwardAttrs, true>, run_backward<LayerNormBackwardAttrs, true>,
+               cuda::layer_norm_backward, kDirectElements},
     .doc = "Gradients of layer_norm with respect to x, weight and bias, from those of y.",
     .family = "normalisation",
     .inputs = {"dy", "x", "mean", "rstd", "weight?"},
@@ -352,7 +375,8 @@ constexpr Operator kLayerNormBackward = {
 };
 
 constexpr Operator kRmsNorm = {
-    .kernel = {"rms_norm", run_forward<LayerNormAttrs, false>, cuda::rms_norm, kDirectElements},
+    .kernel = {kName<LayerNormAttrs, false>, run_forward<LayerNormAttrs, false>, cuda::rms_norm,
+               kDirectElements},
     .doc = "Divides x by the root of the mean square over its last dimensions.",
     .family = "normalisation",
     .inputs = {"x", "weight?"},
@@ -365,8 +389,8 @@ constexpr Operator kRmsNorm = {
 };
 
 constexpr Operator kRmsNormBackward = {
-    .kernel = {"rms_norm_backward", run_backward<LayerNormBackwardAttrs, false>, cuda::rms_norm_backward,
-               kDirectElements},
+    .kernel = {kName<LayerNormBackwardAttrs, false>, run_backward<LayerNormBackwardAttrs, false>,
+               cuda::rms_norm_backward, kDirectElements},
     .doc = "Gradients of rms_norm with respect to x and weight, from that of y.",
     .family = "normalisation",
     .inputs = {"dy", "x", "rstd", "weight?"},
@@ -461,26 +485,30 @@ NDArray group_norm(const Arg& x, IntArg groups, const NDArray& weight, const NDA
   return group_norm_with_statistics(x, groups, weight, bias, eps).y;
 }
 
-NDArray instance_norm(const Arg& x, const NDArray& weight, const NDArray& bias, RealArg eps) {
+NDArray instance_norm(const Arg& x, const NDArray& weight, const NDArray& bias, RealArg eps) try {
   MX_CHECK(x.array.rank() >= 2 && x.array.shape()[1] > 0, InvalidArgument,
            "[instance_norm] expected an array (batch, channels, ..) with channels, got shape ",
            x.array.shape());
   return group_norm(x, x.array.shape()[1], weight, bias, eps);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
-NDArray rms_norm(const Arg& x, const Shape& shape, const NDArray& weight, std::optional<double> eps) {
+NDArray rms_norm(const Arg& x, const Shape& shape, const NDArray& weight, std::optional<double> eps) try {
   const int64_t dims = trailing_dims(x.array, shape, "rms_norm");
   const double smallest = x.array.dtype() == f64 ? std::numeric_limits<double>::epsilon()
                                                  : double{std::numeric_limits<float>::epsilon()};
   return call_norm(kRmsNorm, LayerNormAttrs{dims, eps.value_or(smallest)}, {x.array}, weight, {}, shape,
                    x.where)[0];
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray lp_normalize(const Arg& x, RealArg p, IntArg axis, RealArg eps) {
   return x.array / maximum(norm(x, p, axis, true), double{eps});
 }
 
-NDArray local_response_norm(const Arg& x, IntArg size, const LocalResponseOptions& options) {
+NDArray local_response_norm(const Arg& x, IntArg size, const LocalResponseOptions& options) try {
   const NDArray& a = x.array;
   MX_CHECK(
       a.rank() >= 2 && size >= 1, InvalidArgument,
@@ -498,6 +526,8 @@ NDArray local_response_norm(const Arg& x, IntArg size, const LocalResponseOption
     total = i == 0 ? shifted : total + shifted;
   }
   return a / pow(total * (options.alpha / static_cast<double>(size)) + options.k, options.beta);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 }  // namespace mx

@@ -30,7 +30,8 @@ struct RunningStatisticsOptions {
   /// Share of the new values in the averages; none: 1 / `batches`, which gives the average of all batches.
   std::optional<double> momentum = 0.1;
   double eps = 1e-5;  ///< of the call of batch_norm()
-  /// Of each channel in the batch; required, at least 2: the variance is multiplied by n / (n - 1).
+  /// The number of elements of each channel in the batch. Required. At least 2, because the unbiased variance
+  /// divides by n - 1.
   int64_t elements = 0;
 };
 /// Adds 1 to `batches` (i64, rank 0) and moves the averages (C,) towards the statistics that batch_norm()

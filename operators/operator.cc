@@ -28,9 +28,9 @@ bool ends_with(const char* text, const char* end) {
                                   std::source_location where) {
   std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
     const std::string head = text.starts_with('[') ? "" : detail::concat('[', op.name(), "] ");
-    return detail::concat(head, text, " (inputs: ", detail::describe(inputs), "; called at ",
-                          detail::CallPlace::of(where).file_name(), ':', detail::CallPlace::of(where).line(),
-                          ')');
+    const std::string place = detail::place_of(detail::CallPlace::of(where));
+    return detail::concat(head, text, " (inputs: ", detail::describe(inputs),
+                          place.empty() ? "" : "; called at ", place, ')');
   }));
 }
 
@@ -72,11 +72,10 @@ int64_t work_of(const Operator& op, const InferContext& infer, std::span<ArrayIm
 
 // Without this, the message would not say which of the operands is empty.
 [[noreturn]] void refuse_empty(const Operator& op, size_t i, std::source_location where) {
-  const std::source_location at = detail::CallPlace::of(where);
   const char* const name = op.inputs.empty() ? "x" : op.inputs[std::min(i, op.inputs.size() - 1)];
   throw InvalidArgument(detail::concat("[", op.name(), "] expected an array as input ", i, ", ", name,
-                                       ", got an empty handle, default-constructed or moved from (called at ",
-                                       at.file_name(), ':', at.line(), ')'));
+                                       ", got an empty handle, default-constructed or moved from",
+                                       detail::called_at(detail::CallPlace::of(where))));
 }
 
 constexpr size_t kFew = 8;
@@ -106,14 +105,13 @@ bool any_recorded(std::span<ArrayImpl* const> arrays) {
 // The common path. Passes each output to take(), which must keep it alive until invoke() returns.
 template <class Take>
 void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,
-            std::source_location where, bool recorded, const Take& take) {
+            std::source_location where, bool recorded, const Take& take) try {
   InferContext infer(op, inputs, attrs);
   const Context context = check_and_infer(op, attrs, inputs, infer, where);
   if (recorded && op.updates != 0) detail::operator_hooks().updating(op, inputs);
   const size_t n = infer.outputs();
   MX_CHECK(n > 0 || op.outputs.empty(), InvalidArgument, "[", op.name(),
-           "] expected an infer function that adds an output, got none (called at ", where.file_name(), ':',
-           where.line(), ')');
+           "] expected an infer function that adds an output, got none", detail::called_at(where));
   Arrays outputs(n);
   for (size_t i = 0; i < n; ++i) {
     Ref<ArrayImpl> made = detail::new_array(infer.output_shape(i), infer.output_dtype(i), context, op.name());
@@ -130,6 +128,8 @@ void invoke(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> 
           .context = &context,
           .where = where});
   if (recorded) detail::operator_hooks().record(op, attrs, inputs, outputs.span(), where);
+} catch (const Error&) {
+  detail::rethrow_at(detail::CallPlace::of(where));
 }
 
 // Calls an operator that is composed of others. An exception of compose() becomes the error of the outputs,

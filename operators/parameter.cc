@@ -1,6 +1,7 @@
 #include "operators/parameter.h"
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/hooks.h"
 #include "ndarray/io/tensor_record.h"
@@ -55,40 +56,52 @@ const NDArray& Parameter::array() const {
   return value_slot(*slot_).value;
 }
 
-const Parameter& Parameter::operator+=(const Operand& b) const {
+const Parameter& Parameter::operator+=(const Operand& b) const try {
   NDArray a = array();
   a += b;
   return *this;
+} catch (const Error&) {
+  detail::rethrow_at(b.where());
 }
 
-const Parameter& Parameter::operator-=(const Operand& b) const {
+const Parameter& Parameter::operator-=(const Operand& b) const try {
   NDArray a = array();
   a -= b;
   return *this;
+} catch (const Error&) {
+  detail::rethrow_at(b.where());
 }
 
-const Parameter& Parameter::operator*=(const Operand& b) const {
+const Parameter& Parameter::operator*=(const Operand& b) const try {
   NDArray a = array();
   a *= b;
   return *this;
+} catch (const Error&) {
+  detail::rethrow_at(b.where());
 }
 
-const Parameter& Parameter::operator/=(const Operand& b) const {
+const Parameter& Parameter::operator/=(const Operand& b) const try {
   NDArray a = array();
   a /= b;
   return *this;
+} catch (const Error&) {
+  detail::rethrow_at(b.where());
 }
 
-const Parameter& Parameter::copy_from(const NDArray& source, std::source_location where) const {
+const Parameter& Parameter::copy_from(const NDArray& source, std::source_location where) const try {
   NDArray a = array();
   a.copy_from(source, where);
   return *this;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-const Parameter& Parameter::fill_(Scalar value, std::source_location where) const {
+const Parameter& Parameter::fill_(Scalar value, std::source_location where) const try {
   NDArray a = array();
   a.fill_(value, where);
   return *this;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 void Parameter::tie(const Parameter& other) {

@@ -92,15 +92,17 @@ class Parameter {
   }
   bool requires_grad() const { return array().requires_grad(); }
   NDArray grad() const { return array().grad(); }
-  void set_grad(const NDArray& grad) const { array().set_grad(grad); }
+  void set_grad(const NDArray& grad, std::source_location where = std::source_location::current()) const {
+    array().set_grad(grad, where);
+  }
   bool shares_memory(const NDArray& other) const { return array().shares_memory(other); }
   template <class T>
   std::vector<T> to_vector() const {
     return array().to_vector<T>();
   }
   template <class T>
-  T item() const {
-    return array().item<T>();
+  T item(std::source_location where = std::source_location::current()) const {
+    return array().item<T>(where);
   }
 
   /// Makes this Parameter refer to the slot of `other`, for example for weights that an encoder and a decoder

@@ -5,11 +5,13 @@
 #include "operators/indexing.h"
 
 namespace mx {
-NDArray partition(const Arg& x, IntArg kth, IntArg axis) {
+NDArray partition(const Arg& x, IntArg kth, IntArg axis) try {
   const int64_t size = x.array.shape()[normalize_axis(axis, x.array.rank(), "partition")];
   MX_CHECK(kth >= -size && kth < size, InvalidArgument, "[partition] expected kth from ", -size, " to ",
            size - 1, " (axis ", axis, " of ", x.array.shape(), "), got ", kth);
   return gather(x, argpartition(x, kth, axis), axis);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray lexsort(std::span<const NDArray> keys, IntArg axis, std::source_location where) try {

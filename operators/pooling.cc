@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/indexing.h"
@@ -328,7 +329,7 @@ NDArray max_pool_backward(const Arg& dy, const NDArray& indices, const PerAxis& 
   return call(kMaxPoolBackward, PoolSizeAttrs{size}, dy, indices);
 }
 
-NDArray max_unpool(const Arg& x, const NDArray& indices, const PerAxis& size) {
+NDArray max_unpool(const Arg& x, const NDArray& indices, const PerAxis& size) try {
   const NDArray& a = x.array;
   MX_CHECK(a.rank() >= 3 && a.rank() <= 5 && indices.shape() == a.shape(), InvalidArgument,
            "[max_unpool] expected x (images, channels, spatial...) and indices of its shape, got ", a.shape(),
@@ -340,6 +341,8 @@ NDArray max_unpool(const Arg& x, const NDArray& indices, const PerAxis& size) {
   const Shape planes{a.shape()[0], a.shape()[1], windows};
   const NDArray base = detail::zeros_view({planes[0], planes[1], elements}, a.dtype(), a.context());
   return scatter(Arg(base, x.where), indices.reshape(planes), a.reshape(planes), 2).reshape(shape);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray avg_pool(const Arg& x, const AvgPoolAttrs& attrs) {
@@ -366,12 +369,19 @@ NDArray adaptive_max_pool(const Arg& x, const PerAxis& size) {
 NDArray global_avg_pool(const Arg& x) { return adaptive_avg_pool(x, 1); }
 NDArray global_max_pool(const Arg& x) { return adaptive_max_pool(x, 1); }
 
-NDArray lp_pool(const Arg& x, RealArg p, const AvgPoolAttrs& attrs) {
+NDArray lp_pool(const Arg& x, RealArg p, const AvgPoolAttrs& attrs) try {
   MX_CHECK(p > 0, InvalidArgument, "[lp_pool] expected an exponent greater than 0, got ",
            static_cast<double>(p));
+  MX_CHECK(attrs.padding.all(0) && attrs.count_include_pad && attrs.divisor_override == 0, InvalidArgument,
+           "[lp_pool] expected no padding, no divisor_override, and count_include_pad = true, got padding ",
+           to_string(attrs.padding), ", divisor_override ", attrs.divisor_override,
+           " and count_include_pad = ", attrs.count_include_pad ? "true" : "false");
   AvgPoolAttrs sums = attrs;
   sums.divisor_override = 1;
-  return pow(avg_pool(pow(x, static_cast<double>(p)), sums), 1 / static_cast<double>(p));
+  const NDArray powers = pow(x, static_cast<double>(p));
+  return pow(Arg(avg_pool(Arg(powers, x.where), sums), x.where), 1 / static_cast<double>(p));
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 }  // namespace mx

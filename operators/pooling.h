@@ -108,8 +108,8 @@ NDArray adaptive_max_pool(const Arg& x, const PerAxis& size);
 NDArray global_avg_pool(const Arg& x);
 NDArray global_max_pool(const Arg& x);
 
-/// The p-norm of each window, without absolute values: (sum of x^p)^(1/p), p > 0. Only stride and ceil_mode
-/// of `attrs` may differ from their defaults.
+/// The p-norm of each window, without absolute values: (sum of x^p)^(1/p), p > 0. Takes kernel, stride and
+/// ceil_mode of `attrs`, as PyTorch does. Throws InvalidArgument if another one differs from its default.
 NDArray lp_pool(const Arg& x, RealArg p, const AvgPoolAttrs& attrs);
 
 }  // namespace mx

@@ -53,7 +53,7 @@ Shape joined_shapes(const Shape& a, const Shape& b, const char* op) {
 
 }  // namespace
 
-NDArray tensordot(const Arg& a, const NDArray& b, const Shape& axes_a, const Shape& axes_b) {
+NDArray tensordot(const Arg& a, const NDArray& b, const Shape& axes_a, const Shape& axes_b) try {
   const NDArray& x = a.array;
   MX_CHECK(axes_a.rank() == axes_b.rank(), InvalidArgument,
            "[tensordot] expected as many axes of a as of b, got ", axes_a, " and ", axes_b);
@@ -64,9 +64,11 @@ NDArray tensordot(const Arg& a, const NDArray& b, const Shape& axes_a, const Sha
   const Folded left = fold_axes(x, axes_a, true, a.where), right = fold_axes(b, axes_b, false, a.where);
   const Shape shape = joined_shapes(left.others, right.others, "tensordot");
   return matmul({left.matrix, a.where}, right.matrix).reshape(shape, a.where);
+} catch (const Error&) {
+  detail::rethrow_at(a.where);
 }
 
-NDArray tensordot(const Arg& a, const NDArray& b, IntArg axes) {
+NDArray tensordot(const Arg& a, const NDArray& b, IntArg axes) try {
   const int rank = a.array.rank();
   MX_CHECK(axes >= 0 && axes <= rank && axes <= b.rank(), InvalidArgument,
            "[tensordot] expected a number of axes from 0 to the smaller rank, got ", axes, " for shapes ",
@@ -77,17 +79,21 @@ NDArray tensordot(const Arg& a, const NDArray& b, IntArg axes) {
     first.push_back(i);
   }
   return tensordot(a, b, last, first);
+} catch (const Error&) {
+  detail::rethrow_at(a.where);
 }
 
-NDArray inner(const Arg& a, const NDArray& b) {
+NDArray inner(const Arg& a, const NDArray& b) try {
   if (a.array.rank() == 0 || b.rank() == 0) return mul({a.array, a.where}, b);
   MX_CHECK(a.array.shape().back() == b.shape().back(), InvalidArgument,
            "[inner] expected last dimensions of the same size, got shapes ", a.array.shape(), " and ",
            b.shape());
   return tensordot(a, b, Shape{-1}, Shape{-1});
+} catch (const Error&) {
+  detail::rethrow_at(a.where);
 }
 
-NDArray kron(const Arg& a, const NDArray& b) {
+NDArray kron(const Arg& a, const NDArray& b) try {
   const int rank = std::max(a.array.rank(), b.rank());
   MX_CHECK(2 * rank <= kMaxRank, InvalidArgument, "[kron] expected arrays of rank ", kMaxRank / 2,
            " at most, got shapes ", a.array.shape(), " and ", b.shape());
@@ -109,6 +115,8 @@ NDArray kron(const Arg& a, const NDArray& b) {
   }
   return mul({a.array.reshape(outer, a.where), a.where}, b.reshape(inside, a.where))
       .reshape(product, a.where);
+} catch (const Error&) {
+  detail::rethrow_at(a.where);
 }
 
 NDArray cross(const Arg& a, const NDArray& b, IntArg axis) try {

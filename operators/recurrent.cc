@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
@@ -283,7 +284,7 @@ OperatorFamily family_recurrent() {
 }  // namespace detail
 
 RecurrentResult rnn(const Arg& x, const RecurrentWeights& weights, const NDArray& h0,
-                    const RnnOptions& options) {
+                    const RnnOptions& options) try {
   const RecurrentLayer layer{detail::cell_of("rnn", options.nonlinearity), options.reverse,
                              options.batch_sizes};
   check_inputs("rnn", x, weights);
@@ -295,10 +296,12 @@ RecurrentResult rnn(const Arg& x, const RecurrentWeights& weights, const NDArray
   else
     y = call(kRnn, options, present({input_products(x, weights, bias), weights.w_hh, h0}), x.where)[0];
   return {y, last_states(y, layer), {}};
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 RecurrentResult lstm(const Arg& x, const RecurrentWeights& weights, const NDArray& h0, const NDArray& c0,
-                     const RecurrentOptions& options) {
+                     const RecurrentOptions& options) try {
   const RecurrentLayer layer{RecurrentCell::lstm, options.reverse, options.batch_sizes};
   check_inputs("lstm", x, weights);
   const NDArray bias = sum_of_biases(weights);
@@ -311,10 +314,12 @@ RecurrentResult lstm(const Arg& x, const RecurrentWeights& weights, const NDArra
   const std::vector<NDArray> results =
       call(kLstm, options, present({input_products(x, weights, bias), weights.w_hh, h0, c0}), x.where);
   return {results[0], last_states(results[0], layer), last_states(results[1], layer).to(x.array.dtype())};
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 RecurrentResult gru(const Arg& x, const RecurrentWeights& weights, const NDArray& h0,
-                    const RecurrentOptions& options) {
+                    const RecurrentOptions& options) try {
   const RecurrentLayer layer{RecurrentCell::gru, options.reverse, options.batch_sizes};
   check_inputs("gru", x, weights);
   NDArray y;
@@ -325,6 +330,8 @@ RecurrentResult gru(const Arg& x, const RecurrentWeights& weights, const NDArray
     y = call(kGru, options,
              present({input_products(x, weights, weights.b_ih), weights.w_hh, h0, weights.b_hh}), x.where)[0];
   return {y, last_states(y, layer), {}};
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 }  // namespace mx

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
@@ -141,7 +142,7 @@ RowSparse sum_rows(const Arg& indices, const NDArray& values, IntArg size, IntAr
   return {std::move(results[0]), std::move(results[1])};
 }
 
-void put_rows(NDArray& target, const RowSparse& rows, std::source_location where) {
+void put_rows(NDArray& target, const RowSparse& rows, std::source_location where) try {
   const NDArray &indices = rows.rows, &values = rows.values;
   MX_CHECK(target.rank() == 2 && indices.rank() == 1 && indices.dtype() == i64 &&
                values.shape() == (Shape{indices.shape()[0], target.shape()[1]}),
@@ -161,6 +162,8 @@ void put_rows(NDArray& target, const RowSparse& rows, std::source_location where
           .partial_outputs = true,
           .work = values.numel(),
           .where = where});
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 }  // namespace mx

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/cuda_kernels.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
@@ -277,7 +278,7 @@ NDArray lerp(const Arg& a, const NDArray& b, const Operand& weight) {
   return where({less(weight, 0.5), a.where}, from_a(), from_b());
 }
 
-NDArray masked_fill(const Arg& x, const NDArray& mask, Scalar value) {
+NDArray masked_fill(const Arg& x, const NDArray& mask, Scalar value) try {
   const NDArray& array = x.array;
   MX_CHECK(mask.dtype() == bool_, InvalidArgument, "[masked_fill] expected a mask of type bool, got ",
            mask.dtype());
@@ -288,6 +289,8 @@ NDArray masked_fill(const Arg& x, const NDArray& mask, Scalar value) {
            value.category());
   check_fits(value, array.dtype(), "masked_fill");
   return call(kWhereNumbers, WhereNumbers{value, {}}, {mask, x.where}, array);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 }  // namespace mx

@@ -226,11 +226,13 @@ std::vector<NDArray> chunk(const Arg& x, IntArg parts, IntArg axis) try {
   detail::rethrow_at(x.where);
 }
 
-NDArray flip(const NDArray& x, const Axes& axes) {
+NDArray flip(const NDArray& x, const Axes& axes, std::source_location where) try {
   NDArray result = x;
   if (x.rank() == 0 && axes.empty()) return result;
   for (int64_t axis : normalize_axes(axes, x.rank(), "flip")) result = result.slice(axis, Slice{{}, {}, -1});
   return result;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 NDArray repeat(const Arg& x, const std::vector<int64_t>& counts, IntArg axis) try {
@@ -264,15 +266,18 @@ NDArray repeat(const Arg& x, const NDArray& counts, IntArg axis) try {
   detail::rethrow_at(x.where);
 }
 
-std::vector<NDArray> broadcast_arrays(std::span<const NDArray> arrays) {
+std::vector<NDArray> broadcast_arrays(std::span<const NDArray> arrays, std::source_location where) try {
   Shape shape;
   for (const NDArray& a : arrays) shape = broadcast_shapes(shape, a.shape(), "broadcast_arrays");
   std::vector<NDArray> result;
   for (const NDArray& a : arrays) result.push_back(a.broadcast_to(shape));
   return result;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-std::vector<NDArray> meshgrid(std::span<const NDArray> vectors, const std::string& indexing) {
+std::vector<NDArray> meshgrid(std::span<const NDArray> vectors, const std::string& indexing,
+                              std::source_location where) try {
   MX_CHECK(indexing == "xy" || indexing == "ij", InvalidArgument,
            "[meshgrid] expected indexing \"xy\" or \"ij\", got \"", indexing, "\"");
   const int rank = static_cast<int>(vectors.size());
@@ -291,16 +296,30 @@ std::vector<NDArray> meshgrid(std::span<const NDArray> vectors, const std::strin
     result.push_back(vectors[static_cast<size_t>(i)].reshape(own).broadcast_to(shape));
   }
   return result;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
-NDArray reshape(const NDArray& x, const Shape& shape) { return x.reshape(shape); }
-NDArray flatten(const NDArray& x) { return x.flatten(); }
-NDArray transpose(const NDArray& x, const Shape& axes) { return x.transpose(axes); }
-NDArray swap_axes(const NDArray& x, IntArg a, IntArg b) { return x.swap_axes(a, b); }
-NDArray move_axis(const NDArray& x, IntArg from, IntArg to) { return x.move_axis(from, to); }
+NDArray reshape(const NDArray& x, const Shape& shape, std::source_location where) {
+  return x.reshape(shape, where);
+}
+NDArray flatten(const NDArray& x, std::source_location where) { return x.flatten(where); }
+NDArray transpose(const NDArray& x, const Shape& axes, std::source_location where) {
+  return x.transpose(axes, where);
+}
+NDArray swap_axes(const NDArray& x, IntArg a, IntArg b, std::source_location where) {
+  return x.swap_axes(a, b, where);
+}
+NDArray move_axis(const NDArray& x, IntArg from, IntArg to, std::source_location where) {
+  return x.move_axis(from, to, where);
+}
 NDArray squeeze(const NDArray& x) { return x.squeeze(); }
-NDArray squeeze(const NDArray& x, IntArg axis) { return x.squeeze(axis); }
-NDArray expand_dims(const NDArray& x, IntArg axis) { return x.expand_dims(axis); }
-NDArray broadcast_to(const NDArray& x, const Shape& shape) { return x.broadcast_to(shape); }
+NDArray squeeze(const NDArray& x, IntArg axis, std::source_location where) { return x.squeeze(axis, where); }
+NDArray expand_dims(const NDArray& x, IntArg axis, std::source_location where) {
+  return x.expand_dims(axis, where);
+}
+NDArray broadcast_to(const NDArray& x, const Shape& shape, std::source_location where) {
+  return x.broadcast_to(shape, where);
+}
 
 }  // namespace mx

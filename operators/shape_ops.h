@@ -74,7 +74,8 @@ NDArray pad(const Arg& x, std::initializer_list<std::pair<IntArg, IntArg>> width
             PadMode mode = PadMode::constant, Scalar value = 0);
 
 /// View. Reverses the order along these axes; empty `axes`: all.
-NDArray flip(const NDArray& x, const Axes& axes = {});
+NDArray flip(const NDArray& x, const Axes& axes = {},
+             std::source_location where = std::source_location::current());
 /// Repeats x along each dimension, as numpy.tile. The shorter of shape and `repeats` is extended with 1 in
 /// front.
 NDArray tile(const Arg& x, const Shape& repeats);
@@ -105,20 +106,28 @@ NDArray tril(const Arg& x, IntArg k = 0);
 NDArray triu(const Arg& x, IntArg k = 0);
 
 /// Views of the arrays, all broadcast to one shape. Do not write to them.
-std::vector<NDArray> broadcast_arrays(std::span<const NDArray> arrays);
+std::vector<NDArray> broadcast_arrays(std::span<const NDArray> arrays,
+                                      std::source_location where = std::source_location::current());
 /// Views: the coordinates of a grid made of vectors, as numpy.meshgrid. "ij" keeps the order of the
 /// dimensions, "xy" swaps the first two. Do not write to them.
-std::vector<NDArray> meshgrid(std::span<const NDArray> vectors, const std::string& indexing = "xy");
+std::vector<NDArray> meshgrid(std::span<const NDArray> vectors, const std::string& indexing = "xy",
+                              std::source_location where = std::source_location::current());
 
 // Members as functions.
-NDArray reshape(const NDArray& x, const Shape& shape);
-NDArray flatten(const NDArray& x);
-NDArray transpose(const NDArray& x, const Shape& axes = {});
-NDArray swap_axes(const NDArray& x, IntArg a, IntArg b);
-NDArray move_axis(const NDArray& x, IntArg from, IntArg to);
+NDArray reshape(const NDArray& x, const Shape& shape,
+                std::source_location where = std::source_location::current());
+NDArray flatten(const NDArray& x, std::source_location where = std::source_location::current());
+NDArray transpose(const NDArray& x, const Shape& axes = {},
+                  std::source_location where = std::source_location::current());
+NDArray swap_axes(const NDArray& x, IntArg a, IntArg b,
+                  std::source_location where = std::source_location::current());
+NDArray move_axis(const NDArray& x, IntArg from, IntArg to,
+                  std::source_location where = std::source_location::current());
 NDArray squeeze(const NDArray& x);
-NDArray squeeze(const NDArray& x, IntArg axis);
-NDArray expand_dims(const NDArray& x, IntArg axis);
-NDArray broadcast_to(const NDArray& x, const Shape& shape);
+NDArray squeeze(const NDArray& x, IntArg axis, std::source_location where = std::source_location::current());
+NDArray expand_dims(const NDArray& x, IntArg axis,
+                    std::source_location where = std::source_location::current());
+NDArray broadcast_to(const NDArray& x, const Shape& shape,
+                     std::source_location where = std::source_location::current());
 
 }  // namespace mx

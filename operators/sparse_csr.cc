@@ -129,13 +129,15 @@ NDArray SparseCSR::row_indices(std::source_location where) const {
   return segment_expand({arange(0, rows(), 1, i64, context()), where}, pointers_, entries());
 }
 
-NDArray SparseCSR::to_dense(std::source_location where) const {
+NDArray SparseCSR::to_dense(std::source_location where) const try {
   checked_numel(shape(), size_of(dtype()), "to_dense");
   // A column that does not exist becomes a place behind the last one, at which the addition fails.
   const NDArray columns = columns_.to(i64), end = row_indices(where) * width_;
   const NDArray places =
       mx::where(logical_and(columns >= 0, columns < width_), end + columns, rows() * width_);
   return index_add({zeros({rows() * width_}, dtype(), context()), where}, places, values_).reshape(shape());
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 SparseCSR SparseCSR::transpose(std::source_location where) const {

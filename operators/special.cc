@@ -233,7 +233,7 @@ NDArray xlogy(const Operand& x, const Operand& y) { return call_binary(xlogy_rec
 NDArray gcd(const Operand& a, const Operand& b) { return call_binary(kGcd, a, b); }
 NDArray lcm(const Operand& a, const Operand& b) { return call_binary(kLcm, a, b); }
 
-NDArray round(const Arg& x, IntArg decimals) {
+NDArray round(const Arg& x, IntArg decimals) try {
   const DType type = x.array.dtype();
   if (!is_floating(type)) {
     MX_CHECK(decimals >= -18, InvalidArgument, "[round] expected decimals of -18 or more for integers, got ",
@@ -253,6 +253,8 @@ NDArray round(const Arg& x, IntArg decimals) {
   const NDArray whole = round(Arg(scaled, x.where));
   const NDArray result = decimals < 0 ? whole * unit : whole / unit;
   return mx::where({isfinite({scaled, x.where}), x.where}, result, wide.detach()).to(type, x.where);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray nan_to_num(const Arg& x, const NanToNumOptions& options) {

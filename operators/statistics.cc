@@ -65,7 +65,7 @@ NDArray wide_covariance(const Arg& x, const CovOptions& options, const char* op)
 
 }  // namespace
 
-NDArray average(const Arg& x, const NDArray& weights, const Axes& axes, bool keep_dims) {
+NDArray average(const Arg& x, const NDArray& weights, const Axes& axes, bool keep_dims) try {
   if (!weights.defined()) return mean(x, axes, keep_dims);
   const NDArray& values = x.array;
   NDArray wide = weights;
@@ -86,6 +86,8 @@ NDArray average(const Arg& x, const NDArray& weights, const Axes& axes, bool kee
   const NDArray w = wide.to(type, x.where);
   const NDArray total = sum({mul({values.to(type, x.where), x.where}, w), x.where}, axes, keep_dims);
   return div({total, x.where}, sum({w, x.where}, axes, keep_dims)).to(statistics_result(met), x.where);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 NDArray ptp(const Arg& x, const Axes& axes, bool keep_dims) {
@@ -98,13 +100,15 @@ NDArray cov(const Arg& x, const CovOptions& options) try {
   detail::rethrow_at(x.where);
 }
 
-NDArray corrcoef(const Arg& x, bool rows) {
+NDArray corrcoef(const Arg& x, bool rows) try {
   const NDArray c = wide_covariance(x, {.rows = rows}, "corrcoef");
   const DType type = statistics_result(x.array.dtype());
   if (c.rank() == 0) return (c / c).to(type, x.where);
   const NDArray deviation = sqrt({c.diagonal(), x.where});
   const NDArray scaled = div({div({c, x.where}, deviation.expand_dims(1)), x.where}, deviation);
   return clamp({scaled, x.where}, -1, 1).to(type, x.where);
+} catch (const Error&) {
+  detail::rethrow_at(x.where);
 }
 
 }  // namespace mx

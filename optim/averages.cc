@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "operators/elementwise_binary.h"
 #include "optim/detail/dictionary.h"
@@ -40,7 +41,7 @@ void Averages::follow() {
   for (size_t i = 0; i < values_.size(); ++i) values_[i] = values_[i].to(parameters_[i].context());
 }
 
-void Averages::update(std::source_location where) {
+void Averages::update(std::source_location where) try {
   MX_CHECK(!applied(), InvalidState,
            "[Averages] expected update() while the model has its own parameters, got it after apply()");
   const NoGrad pause;
@@ -60,6 +61,8 @@ void Averages::update(std::source_location where) {
     if (!arrays.parameters.empty())
       sgd_update(arrays, {}, {.learning_rate = rate}, {.weight_decay = 1, .maximize = true}, where);
   }
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void Averages::apply() {
@@ -90,18 +93,20 @@ NamedArrays Averages::state_dict() const {
   return state;
 }
 
-void Averages::load_state_dict(const NamedArrays& state, std::source_location where) {
+void Averages::load_state_dict(const NamedArrays& state, std::source_location where) try {
   const NoGrad pause;
   const std::vector<NDArray> loaded = detail::matched("Averages", state_dict(), state, where);
   const auto updates = loaded[0].item<int64_t>();
   MX_CHECK(updates >= 0, InvalidArgument, "[Averages] expected updates of at least 0, got ", updates);
   updates_ = updates;
   for (size_t i = 0; i < values_.size(); ++i) values_[i].copy_from(loaded[i + 1]);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 Accumulation::Accumulation(IntArg parts, std::source_location where) : parts_(parts) {
-  MX_CHECK(parts >= 1, InvalidArgument, "[Accumulation] expected 1 part or more, got ", parts, " (called at ",
-           where.file_name(), ':', where.line(), ')');
+  MX_CHECK(parts >= 1, InvalidArgument, "[Accumulation] expected 1 part or more, got ", parts,
+           mx::detail::called_at(where));
 }
 
 NDArray Accumulation::scale(const NDArray& loss) const { return loss / static_cast<double>(parts_); }

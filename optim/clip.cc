@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "operators/elementwise_binary.h"
 #include "operators/select.h"
@@ -14,7 +15,7 @@ namespace {
 
 void check_limit(const char* op, double limit, std::source_location where) {
   MX_CHECK(limit > 0 && std::isfinite(limit), InvalidArgument, "[", op, "] expected a limit above 0, got ",
-           limit, " (called at ", where.file_name(), ':', where.line(), ')');
+           limit, mx::detail::called_at(where));
 }
 
 std::vector<NDArray> gradients_of(const Parameters& parameters) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "optim/detail/option_checks.h"
 #include "optim/detail/warmup.h"
 
@@ -66,16 +67,18 @@ const char* checked_cycle(const CosineRestartsLROptions& options, std::source_lo
 std::vector<std::unique_ptr<Schedule>> made_parts(const char* name, Optimizer& optimizer,
                                                   const std::vector<SchedulePart>& parts,
                                                   std::source_location where) {
-  MX_CHECK(!parts.empty(), InvalidArgument, "[", name, "] expected one part or more, got none (called at ",
-           where.file_name(), ':', where.line(), ')');
+  MX_CHECK(!parts.empty(), InvalidArgument, "[", name, "] expected one part or more, got none",
+           mx::detail::called_at(where));
   std::vector<std::unique_ptr<Schedule>> made;
   for (const SchedulePart& part : parts) {
     std::vector<double> rates;
     for (size_t g = 0; g < optimizer.groups(); ++g) rates.push_back(optimizer.learning_rate(g));
-    MX_CHECK(part != nullptr, InvalidArgument, "[", name, "] expected parts, got an empty function");
+    MX_CHECK(part != nullptr, InvalidArgument, "[", name, "] expected parts, got an empty function",
+             mx::detail::called_at(where));
     made.push_back(part(optimizer, where));
     MX_CHECK(made.back() != nullptr, InvalidArgument, "[", name,
-             "] expected a function that makes a schedule, got an empty pointer");
+             "] expected a function that makes a schedule, got an empty pointer",
+             mx::detail::called_at(where));
     for (size_t g = 0; g < rates.size(); ++g) optimizer.set_learning_rate(rates[g], g);
   }
   return made;
@@ -138,9 +141,8 @@ double CosineRestartsLR::rate(double base, int64_t step) const {
 
 LambdaLR::LambdaLR(Optimizer& optimizer, std::function<double(int64_t)> f, std::source_location where)
     : Schedule("LambdaLR", optimizer, 0, 0), f_(std::move(f)) {
-  MX_CHECK(f_ != nullptr, InvalidArgument,
-           "[LambdaLR] expected a function of the step, got an empty one (called at ", where.file_name(), ':',
-           where.line(), ')');
+  MX_CHECK(f_ != nullptr, InvalidArgument, "[LambdaLR] expected a function of the step, got an empty one",
+           mx::detail::called_at(where));
   apply();
 }
 double LambdaLR::rate(double base, int64_t step) const { return base * f_(step); }
@@ -154,8 +156,8 @@ SequentialLR::SequentialLR(Optimizer& optimizer, const std::vector<SchedulePart>
       std::adjacent_find(milestones.begin(), milestones.end(), std::greater_equal<>()) == milestones.end();
   MX_CHECK(milestones.size() + 1 == parts.size() && ascending && (milestones.empty() || milestones[0] > 0),
            InvalidArgument, "[SequentialLR] expected one milestone less than the ", parts.size(),
-           " parts, ascending and above 0, got ", to_string(AttrValue(milestones)), " (called at ",
-           where.file_name(), ':', where.line(), ')');
+           " parts, ascending and above 0, got ", to_string(AttrValue(milestones)),
+           mx::detail::called_at(where));
   apply();
 }
 double SequentialLR::rate(double base, int64_t step) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
@@ -106,7 +107,7 @@ LBFGS::Evaluation LBFGS::evaluate(const Closure& closure, std::source_location w
   ++evaluations_;
   MX_CHECK(loss.defined() && is_floating(loss.dtype()) && loss.numel() == 1, InvalidArgument, "[", kLbfgs,
            "] expected a closure that returns the loss, one floating-point number, got ", describe(loss),
-           " (called at ", where.file_name(), ':', where.line(), ')');
+           mx::detail::called_at(where));
   std::vector<NDArray> parts;
   for (const NDArray& p : parameters_) {
     const NDArray g = p.requires_grad() ? p.grad() : NDArray();
@@ -149,7 +150,7 @@ NDArray LBFGS::direction(const NDArray& gradient) const {
   return q;
 }
 
-double LBFGS::step(const Closure& closure, std::source_location where) {
+double LBFGS::step(const Closure& closure, std::source_location where) try {
   const NoGrad pause;
   const int64_t before = evaluations_;
   Evaluation now = evaluate(closure, where);
@@ -179,6 +180,8 @@ double LBFGS::step(const Closure& closure, std::source_location where) {
       break;
   }
   return first_loss;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 /// Moves the parameters along the direction, and evaluates there. A line search tries up to `max_trials`

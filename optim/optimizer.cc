@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/hooks.h"
 #include "ndarray/io/tensor_record.h"
@@ -250,13 +251,12 @@ void Optimizer::check_gradients(const std::vector<NDArray>& gradients, std::sour
   problems.raise(where);
 }
 
-void Optimizer::unscale(std::source_location where) {
+void Optimizer::unscale(std::source_location where) try {
   MX_CHECK(loss_scale_.has_value(), InvalidState, "[", name_,
-           "] expected an optimiser with a loss scale for unscale(), got one without (called at ",
-           where.file_name(), ':', where.line(), ')');
+           "] expected an optimiser with a loss scale for unscale(), got one without",
+           mx::detail::called_at(where));
   MX_CHECK(!unscaled_, InvalidState, "[", name_,
-           "] expected one call of unscale() for each step, got another one (called at ", where.file_name(),
-           ':', where.line(), ')');
+           "] expected one call of unscale() for each step, got another one", mx::detail::called_at(where));
   const NoGrad pause;
   const NDArray scale = loss_scale_->value();
   // All quotients before any gradient changes: an error leaves all as they were.
@@ -283,6 +283,8 @@ void Optimizer::unscale(std::source_location where) {
     }
   }
   unscaled_ = true;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void Optimizer::step(std::source_location where) {
@@ -295,11 +297,11 @@ void Optimizer::step(std::source_location where) {
   }
   MX_CHECK(any, InvalidState, "[", name_,
            "] expected a parameter that requires a gradient (requires_grad_()), got none among ",
-           parameters_.size(), " (called at ", where.file_name(), ':', where.line(), ')');
+           parameters_.size(), mx::detail::called_at(where));
   step(gradients, where);
 }
 
-void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location where) {
+void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location where) try {
   const NoGrad pause;
   follow(where);
   check_gradients(gradients, where);
@@ -312,6 +314,8 @@ void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location
       if (shard.part == part) step_shard(shard, gradients, factor.scale, factor.skip, where);
   }
   unscaled_ = false;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void Optimizer::step_shard(Shard& shard, const std::vector<NDArray>& gradients, const NDArray& scale,

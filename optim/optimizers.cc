@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "optim/adaptive.h"
 #include "optim/detail/option_checks.h"
 #include "optim/direct.h"
@@ -157,7 +158,7 @@ std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const AttrMap
     for (const auto& entry : all.factories) known += (known.empty() ? "" : ", ") + entry.first;
   }
   MX_CHECK(factory != nullptr, InvalidArgument, "[make_optimizer] expected one of ", known, ", got '", name,
-           "' (called at ", where.file_name(), ':', where.line(), ')');
+           "'", mx::detail::called_at(where));
   return factory(parameters, options, where);
 }
 

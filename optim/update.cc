@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/launch.h"
 #include "operators/kernels/update.h"
 #include "optim/cuda_kernels.h"
@@ -246,11 +247,13 @@ NDArray launch_scalar(const Kernel& kernel, const Attrs* attrs, const std::vecto
 }  // namespace
 
 void sgd_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
-                const SgdRule& rule, std::source_location where) {
+                const SgdRule& rule, std::source_location where) try {
   check("sgd_update", arrays, state, rule.momentum != 0 ? 1 : 0, numbers, false, where);
   MX_CHECK(!rule.nesterov || rule.momentum != 0, InvalidArgument,
            "[sgd_update] expected a momentum other than 0 with nesterov, got 0");
   update(kSgd, arrays, state, numbers, rule, where);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void adam_update(const UpdateArrays& arrays, const UpdateState& state, const UpdateNumbers& numbers,
@@ -270,7 +273,7 @@ void rule_update(const UpdateArrays& arrays, const UpdateState& state, const Upd
       rule);
 }
 
-NDArray global_norm(const std::vector<NDArray>& arrays, std::source_location where) {
+NDArray global_norm(const std::vector<NDArray>& arrays, std::source_location where) try {
   Problems problems("global_norm");
   std::vector<std::pair<Context, std::vector<NDArray>>> groups;
   DType type = f32;
@@ -292,15 +295,19 @@ NDArray global_norm(const std::vector<NDArray>& arrays, std::source_location whe
     norms.push_back(launch_scalar(kNorm, nullptr, members, groups.size() > 1 ? f64 : type, where)
                         .to(groups[0].first, where));
   return norms.size() == 1 ? norms[0] : launch_scalar(kNorm, nullptr, norms, type, where);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
-NDArray clip_scale(const NDArray& norm, double max_norm, std::source_location where) {
+NDArray clip_scale(const NDArray& norm, double max_norm, std::source_location where) try {
   Problems problems("clip_scale");
   check_number(problems, "the norm", norm, true);
   problems.expect(max_norm > 0, "expected a largest norm above 0, got ", max_norm);
   problems.raise(where);
   const Attrs attrs = detail::ClipAttrs{max_norm};
   return launch_scalar(kClip, &attrs, {norm}, norm.dtype(), where);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 }  // namespace mx::optim

@@ -6,6 +6,7 @@
 #include "executor/autograd/grad_cell.h"
 #include "executor/autograd/operator_node.h"
 #include "executor/autograd/view_node.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/hooks.h"
 
 namespace mx {
@@ -98,12 +99,14 @@ void hook_backward(const NDArray& array, const NDArray& head, const BackwardOpti
 }  // namespace
 
 void backward(const std::vector<NDArray>& outputs, const std::vector<NDArray>& heads,
-              const BackwardOptions& options) {
+              const BackwardOptions& options, std::source_location where) try {
   detail::go_back(outputs, heads, options);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 std::vector<NDArray> gradients(const std::vector<NDArray>& outputs, const std::vector<NDArray>& inputs,
-                               const GradientOptions& options) {
+                               const GradientOptions& options, std::source_location where) try {
   std::vector<NDArray> found =
       detail::gradients_of(outputs, inputs, options.heads,
                            {.retain_graph = options.retain_graph, .create_graph = options.create_graph});
@@ -112,6 +115,8 @@ std::vector<NDArray> gradients(const std::vector<NDArray>& outputs, const std::v
              "[gradients] expected inputs that the outputs depend on, got input ", i, " of shape ",
              inputs[i].shape(), ", which is not used; set allow_unused if this is intended");
   return found;
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 namespace {
@@ -131,9 +136,12 @@ class ClosureFunction final : public Function {
 
 std::vector<NDArray> apply(const std::vector<NDArray>& inputs,
                            const std::function<std::vector<NDArray>(std::span<const NDArray>)>& forward,
-                           std::function<std::vector<NDArray>(std::span<const NDArray>)> back) {
+                           std::function<std::vector<NDArray>(std::span<const NDArray>)> back,
+                           std::source_location where) try {
   MX_CHECK(forward && back, InvalidArgument, "[apply] expected two functions, got an empty one");
   return detail::apply_function(std::make_shared<ClosureFunction>(forward, std::move(back)), inputs);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 bool detail::install_autograd() {

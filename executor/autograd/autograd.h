@@ -16,6 +16,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,7 +33,8 @@ class FunctionCall;
 /// Runs one backward pass from several arrays. `heads` has one gradient per output, or none at all; an output
 /// of one element may have an empty handle.
 void backward(const std::vector<NDArray>& outputs, const std::vector<NDArray>& heads = {},
-              const BackwardOptions& options = {});
+              const BackwardOptions& options = {},
+              std::source_location where = std::source_location::current());
 
 struct GradientOptions {
   std::vector<NDArray> heads{};
@@ -46,7 +48,8 @@ struct GradientOptions {
 /// leaves or results of recorded operations. Throws as NDArray::backward() does, and InvalidState for an
 /// unused input.
 std::vector<NDArray> gradients(const std::vector<NDArray>& outputs, const std::vector<NDArray>& inputs,
-                               const GradientOptions& options = {});
+                               const GradientOptions& options = {},
+                               std::source_location where = std::source_location::current());
 
 /// A function with a hand-written backward pass:
 ///
@@ -110,6 +113,7 @@ std::vector<NDArray> apply(const std::vector<NDArray>& inputs, Args&&... args) {
 /// Use a struct and save() instead.
 std::vector<NDArray> apply(const std::vector<NDArray>& inputs,
                            const std::function<std::vector<NDArray>(std::span<const NDArray>)>& forward,
-                           std::function<std::vector<NDArray>(std::span<const NDArray>)> back);
+                           std::function<std::vector<NDArray>(std::span<const NDArray>)> back,
+                           std::source_location where = std::source_location::current());
 
 }  // namespace mx

@@ -15,6 +15,7 @@
 #include "executor/autograd/function_node.h"
 #include "executor/autograd/own_memory.h"
 #include "executor/autograd/saved_value_hooks.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "operators/autocast.h"
 #include "operators/random.h"
@@ -282,13 +283,15 @@ class CheckpointCall {
 }  // namespace detail
 
 std::vector<NDArray> checkpoint(CheckpointFunction f, const std::vector<NDArray>& inputs,
-                                const CheckpointOptions& options) {
+                                const CheckpointOptions& options, std::source_location where) try {
   MX_CHECK(f != nullptr, InvalidArgument, "[checkpoint] expected a function, got an empty one");
   for (size_t i = 0; i < inputs.size(); ++i)
     MX_CHECK(inputs[i].defined(), InvalidArgument,
              "[checkpoint] expected arrays, got an empty handle as input ", i);
   if (!grad_enabled()) return f(inputs);
   return detail::CheckpointCall::run(std::make_shared<detail::CheckpointCall>(std::move(f), inputs, options));
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 }  // namespace mx

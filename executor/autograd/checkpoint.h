@@ -26,6 +26,7 @@
 
 #include <concepts>
 #include <functional>
+#include <source_location>
 #include <span>
 #include <vector>
 
@@ -42,7 +43,8 @@ using CheckpointFunction = std::function<std::vector<NDArray>(std::span<const ND
 
 /// Calls f(inputs). Throws what f throws, and InvalidArgument for an empty function or handle.
 std::vector<NDArray> checkpoint(CheckpointFunction f, const std::vector<NDArray>& inputs,
-                                const CheckpointOptions& options = {});
+                                const CheckpointOptions& options = {},
+                                std::source_location where = std::source_location::current());
 
 /// The same for a function of arrays that returns one array.
 template <class F, std::same_as<NDArray>... Inputs>

@@ -14,10 +14,12 @@
 #pragma once
 
 #include <functional>
+#include <source_location>
 #include <utility>
 #include <vector>
 
 #include "executor/autograd/autograd.h"
+#include "ndarray/detail/place.h"
 
 namespace mx {
 
@@ -78,8 +80,11 @@ auto jacobian(F f, size_t argnum = 0) {
 /// element. f has one argument; a function of several arguments captures the others:
 ///   hvp([&](const NDArray& a) { return f(a, b); }, a, v)
 template <class F>
-NDArray hvp(const F& f, const NDArray& x, const NDArray& v) {
+NDArray hvp(const F& f, const NDArray& x, const NDArray& v,
+            std::source_location where = std::source_location::current()) try {
   return detail::hvp(detail::as_list<1>(f), x, v);
+} catch (const Error&) {
+  detail::rethrow_at(where);
 }
 
 }  // namespace mx

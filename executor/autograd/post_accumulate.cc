@@ -5,19 +5,19 @@
 #include "engine/base/check.h"
 #include "executor/autograd/grad_cell.h"
 #include "executor/autograd/node.h"
+#include "ndarray/detail/place.h"
 
 namespace mx {
 
 HookHandle add_post_accumulate_hook(const NDArray& leaf, PostAccumulateHook hook,
                                     std::source_location where) {
-  MX_CHECK(hook, InvalidArgument,
-           "[add_post_accumulate_hook] expected a function, got an empty one (called at ", where.file_name(),
-           ':', where.line(), ')');
+  MX_CHECK(hook, InvalidArgument, "[add_post_accumulate_hook] expected a function, got an empty one",
+           detail::called_at(where));
   const detail::Edge edge = detail::edge_of(leaf.impl());
   MX_CHECK(edge && edge.node->leaf(), InvalidState,
            "[add_post_accumulate_hook] expected an array with requires_grad_(), got ",
-           edge ? "the result of an operation" : "one without", ", of shape ", leaf.shape(), " (called at ",
-           where.file_name(), ':', where.line(), ')');
+           edge ? "the result of an operation" : "one without", ", of shape ", leaf.shape(),
+           detail::called_at(where));
   // The memory without the node: the node owns the hook, so the hook must not own the node.
   auto call = [memory = detail::without_edge(leaf.impl()), hook = std::move(hook), where](
                   const detail::Ref<detail::Node>& node, const std::shared_ptr<detail::GradCell>& cell) {

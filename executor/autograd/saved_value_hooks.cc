@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "executor/autograd/node.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "operators/autocast.h"
 
@@ -64,8 +65,7 @@ SavedValueHooks::SavedValueHooks(PackValue pack, UnpackValue unpack, const Saved
           detail::SavedValueFunctions{std::move(pack), std::move(unpack), options})),
       scope_(&functions_) {
   MX_CHECK(functions_->pack && functions_->unpack, InvalidArgument,
-           "[SavedValueHooks] expected two functions, got an empty one (called at ", where.file_name(), ':',
-           where.line(), ')');
+           "[SavedValueHooks] expected two functions, got an empty one", detail::called_at(where));
 }
 
 }  // namespace mx

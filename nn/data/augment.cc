@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/parallel.h"
 #include "operators/custom.h"
@@ -123,7 +124,7 @@ NDArray add_noise(const Arg& batch, const NDArray& indices, uint64_t key, uint32
 }
 
 NDArray map_samples(const Arg& batch, const NDArray& indices, uint64_t key, uint32_t source,
-                    std::shared_ptr<const SampleFunction> function) {
+                    std::shared_ptr<const SampleFunction> function) try {
   // Not in the registry: the operator cannot be called without the function.
   static const Operator op = mx::detail::make_custom<MapSamples>();
   MX_CHECK(function != nullptr && *function != nullptr, InvalidArgument,
@@ -133,6 +134,8 @@ NDArray map_samples(const Arg& batch, const NDArray& indices, uint64_t key, uint
   attrs.key = static_cast<int64_t>(key);
   attrs.source = source;
   return call(op, attrs, batch, indices);
+} catch (const Error&) {
+  mx::detail::rethrow_at(batch.where);
 }
 
 }  // namespace mx::data

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/device/registry.h"
+#include "ndarray/detail/place.h"
 #include "nn/data/loader_run.h"
 
 namespace mx::data {
@@ -90,7 +91,7 @@ const Loader::Core& Loader::core() const {
   return *core_;
 }
 
-Loader::Iterator Loader::begin(std::source_location where) {
+Loader::Iterator Loader::begin(std::source_location where) try {
   core();
   MX_CHECK(next_epoch_ < kMaxEpoch, InvalidState, "[Loader] expected an epoch below ", kMaxEpoch, ", got ",
            next_epoch_);
@@ -100,6 +101,8 @@ Loader::Iterator Loader::begin(std::source_location where) {
   next_position_ = 0;
   run->next();
   return Iterator(run);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 int64_t Loader::batches() const { return core().batches; }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/call_site.h"
 #include "operators/reduce.h"
 
@@ -12,8 +13,7 @@ namespace mx::nn::detail {
 /// Throws InvalidArgument for different shapes; `names` says which arrays these are.
 inline void check_loss_shapes(const char* op, const Arg& a, const NDArray& b, const char* names) {
   MX_CHECK(a.array.shape() == b.shape(), InvalidArgument, "[", op, "] expected ", names,
-           " of the same shape, got ", a.array.shape(), " and ", b.shape(), " (called at ",
-           a.where.file_name(), ':', a.where.line(), ')');
+           " of the same shape, got ", a.array.shape(), " and ", b.shape(), mx::detail::called_at(a.where));
 }
 
 inline void check_loss_reduction(const char* op, const std::string& reduction) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "nn/detail/call_site.h"
 #include "operators/operators.h"
@@ -54,7 +55,7 @@ class Texts {
 }  // namespace
 
 std::vector<std::vector<int64_t>> generate(const TokenModel& model, const NDArray& prompts,
-                                           const GenerateOptions& o, std::source_location where) {
+                                           const GenerateOptions& o, std::source_location where) try {
   MX_CHECK(model.next_logits != nullptr, InvalidArgument,
            "[generate] expected a model with a function next_logits, got an empty one");
   MX_CHECK(prompts.rank() == 2 && is_integral(prompts.dtype()), InvalidArgument,
@@ -101,6 +102,8 @@ std::vector<std::vector<int64_t>> generate(const TokenModel& model, const NDArra
     texts.append(next);
   }
   return results;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 std::vector<std::vector<int64_t>> generate(const GPT& gpt, const NDArray& prompts,

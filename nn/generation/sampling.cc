@@ -6,6 +6,7 @@
 #include <span>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "operators/operators.h"
 
 namespace mx::nn {
@@ -70,7 +71,8 @@ int64_t draw(std::span<const double> logits, const SamplingOptions& o, double un
 
 }  // namespace
 
-std::vector<int64_t> sample_tokens(const Arg& logits, const SamplingOptions& options, Generator* generator) {
+std::vector<int64_t> sample_tokens(const Arg& logits, const SamplingOptions& options,
+                                   Generator* generator) try {
   check_sampling(options);
   const NDArray& x = logits.array;
   MX_CHECK(x.rank() == 2 && is_floating(x.dtype()) && (x.shape()[1] > 0 || x.shape()[0] == 0),
@@ -94,6 +96,8 @@ std::vector<int64_t> sample_tokens(const Arg& logits, const SamplingOptions& opt
     tokens.push_back(options.temperature == 0 ? most_likely(own) : draw(own, options, uniform[row]));
   }
   return tokens;
+} catch (const Error&) {
+  mx::detail::rethrow_at(logits.where);
 }
 
 }  // namespace mx::nn

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/copy.h"
+#include "ndarray/detail/place.h"
 
 namespace mx::metric {
 
@@ -18,7 +19,8 @@ NDArray input_of(const NDArray& array, DType dtype, const char* op, const char* 
                  std::source_location where) {
   ArrayImpl& impl = array.impl();
   MX_CHECK((impl.flags.load(std::memory_order_relaxed) & mx::detail::kSymbolic) == 0, InvalidArgument, "[",
-           op, "] expected ", what, " with values, got a symbolic array (a node of a graph)");
+           op, "] expected ", what, " with values, got a symbolic array (a node of a graph)",
+           mx::detail::called_at(where));
   // A new array of the same memory, which is not recorded.
   NDArray values(ArrayImpl::make(impl.storage, impl.dtype, impl.shape, impl.strides, impl.offset));
   if (values.context().is_cpu() && dtype == values.dtype()) return values;

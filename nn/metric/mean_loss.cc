@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/kernels/strided_loop.h"
 #include "ndarray/launch.h"
@@ -46,7 +47,7 @@ const Kernel kMeanLoss = {"mean_loss", run_mean_loss, nullptr, 1024};
 
 MeanLoss::MeanLoss() : sums_(zeros({2}, f64)) {}
 
-void MeanLoss::update(const NDArray& loss, IntArg samples, std::source_location where) {
+void MeanLoss::update(const NDArray& loss, IntArg samples, std::source_location where) try {
   MX_CHECK(loss.defined() && is_floating(loss.dtype()), InvalidArgument,
            "[mean_loss] expected a loss in floating point, got ", describe(loss));
   MX_CHECK(samples >= 1, InvalidArgument, "[mean_loss] expected 1 sample or more, got ", samples);
@@ -62,6 +63,8 @@ void MeanLoss::update(const NDArray& loss, IntArg samples, std::source_location 
           .partial_outputs = true,  // the kernel adds to their old values
           .work = loss.numel(),
           .where = where});
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void MeanLoss::observe(const Observation& step, std::source_location where) {
@@ -80,7 +83,7 @@ void MeanLoss::reset() { sums_.fill_(0); }
 void detail::check_sums(const std::vector<NDArray>& sums, const std::string& name,
                         std::source_location where) {
   MX_CHECK(!sums.empty(), InvalidArgument, "[sync] expected a metric whose counts can be added up, got '",
-           name, "', which has none (called at ", where.file_name(), ':', where.line(), ')');
+           name, "', which has none", mx::detail::called_at(where));
 }
 
 Custom::Custom(Function function) : function_(std::move(function)) {

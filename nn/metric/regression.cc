@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/kernels/strided_loop.h"
 #include "ndarray/launch.h"
 #include "nn/metric/inputs.h"
@@ -39,7 +40,7 @@ double mean_of(double sum, double n) { return n == 0 ? std::numeric_limits<doubl
 
 PairMetric::PairMetric(const char* name) : name_(name), sums_(zeros({8}, f64)) {}
 
-void PairMetric::update(const NDArray& predictions, const NDArray& targets, std::source_location where) {
+void PairMetric::update(const NDArray& predictions, const NDArray& targets, std::source_location where) try {
   MX_CHECK(predictions.defined() && targets.defined() && predictions.shape() == targets.shape() &&
                predictions.dtype() != bool_ && targets.dtype() != bool_,
            InvalidArgument, "[", name_, "] expected predictions and targets of one shape, got ",
@@ -55,6 +56,8 @@ void PairMetric::update(const NDArray& predictions, const NDArray& targets, std:
           .partial_outputs = true,  // the kernel adds to their old values
           .work = x.numel(),
           .where = where});
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void PairMetric::reset() { sums_.fill_(0); }

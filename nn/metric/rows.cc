@@ -1,5 +1,6 @@
 #include "nn/metric/rows.h"
 
+#include "ndarray/detail/place.h"
 #include "nn/metric/inputs.h"
 
 namespace mx::metric::detail {
@@ -7,7 +8,7 @@ namespace mx::metric::detail {
 using mx::detail::ArrayImpl;
 
 void add_counts(const Kernel& kernel, const NDArray& counts, const NDArray& logits, const NDArray& labels,
-                const ClassOptions& options, int64_t k, int64_t classes, std::source_location where) {
+                const ClassOptions& options, int64_t k, int64_t classes, std::source_location where) try {
   const char* const op = kernel.name;
   MX_CHECK(logits.defined() && labels.defined(), InvalidArgument, "[", op,
            "] expected logits and labels, got ", describe(logits), " and ", describe(labels));
@@ -37,6 +38,8 @@ void add_counts(const Kernel& kernel, const NDArray& counts, const NDArray& logi
           .partial_outputs = true,  // the kernel adds to their old values
           .work = logits.numel(),
           .where = where});
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 }  // namespace mx::metric::detail

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/metric/inputs.h"
 
 namespace mx::metric {
@@ -91,7 +92,7 @@ struct RocAuc::Batches {
 
 RocAuc::RocAuc() : batches_(std::make_shared<Batches>()) {}
 
-void RocAuc::update(const NDArray& scores, const NDArray& labels, std::source_location where) {
+void RocAuc::update(const NDArray& scores, const NDArray& labels, std::source_location where) try {
   MX_CHECK(scores.defined() && labels.defined() && is_floating(scores.dtype()) &&
                is_integral(labels.dtype()) && scores.shape() == labels.shape(),
            InvalidArgument, "[roc_auc] expected floating-point scores and integer labels of one shape, got ",
@@ -101,6 +102,8 @@ void RocAuc::update(const NDArray& scores, const NDArray& labels, std::source_lo
   const NDArray y = input_of(labels, i64, "roc_auc", "labels", where);
   const std::lock_guard lock(batches_->mutex);
   batches_->list.emplace_back(x.clone(), y.clone());
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 double RocAuc::value() const {

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/io/io_error.h"
 #include "operators/random.h"
@@ -138,7 +139,7 @@ void Checkpoint::save(const std::string& path, const NamedArrays& state) const {
   save_safetensors(path, state, texts);
 }
 
-void Checkpoint::load(const std::string& path, std::source_location where) {
+void Checkpoint::load(const std::string& path, std::source_location where) try {
   const NoGrad pause;
   FileMetadata texts;
   // Read, not mapped: saving to the same path must not change arrays that are still in use.
@@ -166,18 +167,23 @@ void Checkpoint::load(const std::string& path, std::source_location where) {
   }
   for (const auto& entry : by_part)
     if (known.count(entry.first) == 0) add("expected no part '", entry.first, "', got one");
-  MX_CHECK(problems.empty(), InvalidArgument, "[checkpoint] ", problems, " (in ", path, "; called at ",
-           where.file_name(), ':', where.line(), ')');
+  const std::string place = mx::detail::place_of(where);
+  MX_CHECK(problems.empty(), InvalidArgument, "[checkpoint] ", problems, " (in ", path,
+           place.empty() ? "" : "; called at ", place, ')');
   for (const Part& part : parts_) part.load(by_part[part.name]);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
-bool Checkpoint::load_if_exists(const std::string& path, std::source_location where) {
+bool Checkpoint::load_if_exists(const std::string& path, std::source_location where) try {
   std::error_code code;
   const bool there = std::filesystem::exists(path, code);
   if (code) throw FileError("stat", path, code.value(), "");
   if (!there) return false;
   load(path, where);
   return true;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 }  // namespace mx::training

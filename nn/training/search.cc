@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/storage.h"
 #include "operators/kernels/philox.h"
 #include "operators/random.h"
@@ -40,7 +41,7 @@ double rank_of(const TrialResult& result) {
 void check_at_least(const char* op, const char* what, int64_t least, int64_t got,
                     std::source_location where) {
   MX_CHECK(got >= least, InvalidArgument, "[", op, "] expected ", what, " of at least ", least, ", got ", got,
-           " (called at ", where.file_name(), ':', where.line(), ')');
+           mx::detail::called_at(where));
 }
 
 void run_trial(TrialResult& result, const Objective& objective, Engine& engine) {
@@ -179,7 +180,7 @@ namespace {
 /// Checks what all searches have in common.
 void check_search(const char* op, const Objective& objective, int64_t parallel, std::source_location where) {
   MX_CHECK(objective != nullptr, InvalidArgument, "[", op,
-           "] expected a function of a trial, got an empty one");
+           "] expected a function of a trial, got an empty one", mx::detail::called_at(where));
   check_at_least(op, "parallel", 1, parallel, where);
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/ndarray.h"
 
 namespace mx::optim::detail {
@@ -31,8 +32,7 @@ class Problems {
   bool none() const { return text_.empty(); }
   /// Throws InvalidArgument if there are problems.
   void raise(std::source_location where) const {
-    MX_CHECK(none(), InvalidArgument, "[", op_, "] ", text_, " (called at ", where.file_name(), ':',
-             where.line(), ')');
+    MX_CHECK(none(), InvalidArgument, "[", op_, "] ", text_, mx::detail::called_at(where));
   }
 
  private:

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <source_location>
 #include <string>
 #include <vector>
 
 #include "engine/base/error.h"
+#include "ndarray/detail/place.h"
 #include "operators/operators.h"
+#include "operators/parameter.h"
 #include "tests/support/errors.h"
 #include "tests/support/shortage.h"
 
@@ -156,14 +159,16 @@ TEST_F(CallPlace, OfLosses) {
   expect_each_step_named([&] { return hinge_embedding_loss(x, t, 1, "none"); }, __LINE__);
 }
 
-// Errors that are thrown by the call itself.
+// Expects that the call throws, and that its error ends with this line.
+void refused(int line, const std::function<void()>& call) {
+  const std::string text = error_of<InvalidArgument>(call);
+  EXPECT_TRUE(text.ends_with("place_test.cc:" + std::to_string(line) + ")")) << line << text;
+  EXPECT_EQ(text.find("called at"), text.rfind("called at")) << text;
+}
+
+// Errors that are thrown by the call itself. scripts/check_places.py finds functions that forget the line.
 TEST_F(CallPlace, OfCallsThatAreRefused) {
   const NDArray x = ones({2, 3}), none;
-  const auto refused = [](int line, const std::function<void()>& call) {
-    const std::string text = error_of<InvalidArgument>(call);
-    EXPECT_TRUE(contains(text, "place_test.cc:" + std::to_string(line) + ")")) << text;
-    EXPECT_EQ(text.find("called at"), text.rfind("called at")) << text;
-  };
   refused(__LINE__, [&] { x[{0, 1, 2}]; });
   refused(__LINE__, [&] { x[array({true, false, true})]; });
   refused(__LINE__, [&] { x.slice(2, colon); });
@@ -221,6 +226,77 @@ TEST_F(CallPlace, OfCallsThatAreRefused) {
   refused(__LINE__, [&] { NDArray(ones({2})).copy_from(x); });
   refused(__LINE__, [&] { none + 1; });
   refused(__LINE__, [&] { concat({x, none}); });
+}
+
+TEST_F(CallPlace, OfCallsThatAreRefusedByFunctionsOfOperators) {
+  const NDArray x = ones({2, 3}), none, image = ones({1, 1, 4, 4});
+  refused(__LINE__, [&] { rms_norm(x, {4}); });
+  refused(__LINE__, [&] { instance_norm(ones({2})); });
+  refused(__LINE__, [&] { local_response_norm(x, 0); });
+  refused(__LINE__, [&] { max_unpool(x, x, 2); });
+  refused(__LINE__, [&] { lp_pool(image, 0, {.kernel = 2}); });
+  refused(__LINE__, [&] { lp_pool(ones({2}), 2, {.kernel = 2}); });
+  refused(__LINE__, [&] { ctc_loss(x, x, x, x); });
+  refused(__LINE__, [&] { nll_loss(x, bad_, {.reduction = "most"}); });
+  refused(__LINE__, [&] { attention_with_dropout(x, x, x, 2); });
+  refused(__LINE__, [&] { roll(x, {1, 2}, {0}); });
+  refused(__LINE__, [&] { masked_fill(x, x, 1); });
+  refused(__LINE__, [&] { masked_select(x, x); });
+  refused(__LINE__, [&] { take(x, x, 0); });
+  refused(__LINE__, [&] { take_along_axis(x, bad_, 5); });
+  refused(__LINE__, [&] { histogram(x, 0); });
+  refused(__LINE__, [&] { histogram(x, ones({1})); });
+  refused(__LINE__, [&] { tensordot(x, x, 1); });
+  refused(__LINE__, [&] { tensordot(x, x, {0}, {0, 1}); });
+  refused(__LINE__, [&] { inner(x, ones({4})); });
+  refused(__LINE__, [&] { kron(x, ones({1, 1, 1, 1, 1, 1, 1})); });
+  refused(__LINE__, [&] { outer(x, x); });
+  refused(__LINE__, [&] { partition(x, 9); });
+  refused(__LINE__, [&] { round(bad_, -19); });
+  refused(__LINE__, [&] { average(x, ones({2})); });
+  refused(__LINE__, [&] { corrcoef(ones({2, 2, 2})); });
+  refused(__LINE__, [&] { isclose(x, x, {.rtol = -1}); });
+  refused(__LINE__, [&] { isclose(1, 1); });
+  refused(__LINE__, [&] { rnn(x, {}, {}, {.nonlinearity = "sine"}); });
+  refused(__LINE__, [&] { segment_sum(x, x); });
+  refused(__LINE__, [&] { fft::fft(x, {}, 7); });
+  refused(__LINE__, [&] { fft::absolute(x); });
+  refused(__LINE__, [&] { fft::fftfreq(0); });
+  refused(__LINE__, [&] { linalg::matrix_norm(x, "fro", {0, 5}); });
+  refused(__LINE__, [&] { Parameter().copy_from(x); });
+  refused(__LINE__, [&] { Parameter().fill_(1); });
+}
+
+TEST_F(CallPlace, OfViewsAndItemsThatAreRefused) {
+  const NDArray x = ones({2, 3});
+  refused(__LINE__, [&] { flip(x, {4}); });
+  refused(__LINE__, [&] { rot90(x, 1, {0, 0}); });
+  refused(__LINE__, [&] { sliding_window(x, 9); });
+  refused(__LINE__, [&] { sliding_window(x, Shape{1}); });
+  refused(__LINE__, [&] { unbind(x, 4); });
+  refused(__LINE__, [&] { reshape(x, {5}); });
+  refused(__LINE__, [&] { transpose(x, {0}); });
+  refused(__LINE__, [&] { swap_axes(x, 0, 4); });
+  refused(__LINE__, [&] { move_axis(x, 0, 4); });
+  refused(__LINE__, [&] { squeeze(x, 0); });
+  refused(__LINE__, [&] { expand_dims(x, 4); });
+  refused(__LINE__, [&] { broadcast_to(x, {5}); });
+  const std::vector<NDArray> pair{x, ones({5})};
+  refused(__LINE__, [&] { broadcast_arrays(pair); });
+  refused(__LINE__, [&] { meshgrid(pair); });
+  refused(__LINE__, [&] { x.item<float>(); });
+  refused(__LINE__, [&] { ones({1}).item<int>(); });
+  refused(__LINE__, [&] { full({1}, 300, i32).item<uint8_t>(); });
+}
+
+// A line in the library would say nothing to the author of the program.
+TEST_F(CallPlace, NoLineOfTheLibraryIsNamed) {
+  const NDArray x = ones({2, 3});
+  const std::string text = error_of<InvalidArgument>([&] { tensordot(x, x, 1); });
+  EXPECT_FALSE(contains(text, "/operators/products.cc")) << text;
+  const auto here = std::source_location::current();
+  EXPECT_TRUE(detail::called_at(here).ends_with("place_test.cc:" + std::to_string(here.line()) + ')'));
+  EXPECT_EQ("", detail::called_at({}));
 }
 
 TEST_F(CallPlace, AnEmptyHandleIsNamedAsTheOperandThatItIs) {

@@ -265,6 +265,10 @@ TEST(PoolingOp, ErrorsNameWhatCame) {
                        }),
                        "a kernel of 1 or 3 numbers"));
   EXPECT_TRUE(contains(text([&] { avg_pool(x, {.kernel = 2, .divisor_override = -1}); }), "a divisor"));
+  for (const AvgPoolAttrs& attrs :
+       {AvgPoolAttrs{.kernel = 2, .padding = 1}, AvgPoolAttrs{.kernel = 2, .divisor_override = 3},
+        AvgPoolAttrs{.kernel = 2, .count_include_pad = false}})
+    EXPECT_TRUE(contains(text([&] { lp_pool(x, 2, attrs); }), "[lp_pool] expected no padding"));
   EXPECT_TRUE(contains(text([&] { avg_pool(zeros({1, 2, 0, 4}), {.kernel = 1}); }), "for size 0"));
   EXPECT_TRUE(contains(text([] { adaptive_avg_pool(zeros({1, 2, 0}), 1); }), "spatial sizes of 1 or more"));
   EXPECT_TRUE(contains(text([&] { adaptive_max_pool(x, -1); }), "a size of at least 0"));
