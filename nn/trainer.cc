@@ -10,6 +10,7 @@
 #include "engine/base/check.h"
 #include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
+#include "ndarray/part_range.h"
 #include "ndarray/priority.h"
 #include "nn/detail/choice.h"
 #include "nn/detail/gradient_buckets.h"
@@ -379,11 +380,9 @@ std::vector<NDArray> split_batch(const NDArray& batch, const std::vector<Context
            parts, " rows, one per device, got shape ", batch.shape());
   const int64_t rows = batch.size(0);
   std::vector<NDArray> result;
-  int64_t begin = 0;
   for (int64_t k = 0; k < parts; ++k) {
-    const int64_t end = begin + rows / parts + (k < rows % parts ? 1 : 0);
+    const auto [begin, end] = mx::detail::part_range(rows, k, parts);
     result.push_back(batch.slice(0, Slice{begin, end}, where).to(devices[static_cast<size_t>(k)], where));
-    begin = end;
   }
   return result;
 } catch (const Error&) {

@@ -1,4 +1,5 @@
 #include "nn/data/loader_run.h"
+#include "ndarray/part_range.h"
 
 #include <algorithm>
 #include <string>
@@ -100,10 +101,9 @@ std::vector<int64_t> Loader::Run::indices_of(int64_t number) const {
                              : std::min(int64_t{options.batch_size}, core_->samples - begin);
   MX_CHECK(rows >= options.parts, InvalidArgument, "[Loader] expected batches of at least ",
            int64_t{options.parts}, " samples, one for each part, got one of ", rows, " from the sampler");
-  // The first rows % parts parts have one row more.
-  const int64_t each = rows / options.parts, more = rows % options.parts;
-  const int64_t first = begin + options.part * each + std::min(int64_t{options.part}, more);
-  std::vector<int64_t> values = host_list<int64_t>(each + (options.part < more ? 1 : 0), "Loader");
+  const auto [from, to] = mx::detail::part_range(rows, options.part, options.parts);
+  const int64_t first = begin + from;
+  std::vector<int64_t> values = host_list<int64_t>(to - from, "Loader");
   for (size_t i = 0; i < values.size(); ++i) {
     const int64_t place = first + static_cast<int64_t>(i);
     values[i] = lists ? (*list)[static_cast<size_t>(place)] : order_.at(place);
