@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/load_plan.h"
+#include "ndarray/recover.h"
 #include "nn/detail/module_state.h"
 #include "nn/module.h"
 
@@ -125,6 +126,15 @@ void Module::save(const std::string& path, const FileMetadata& metadata) const {
 
 LoadReport Module::load(const std::string& path, const LoadOptions& options) {
   return load_state_dict(load_safetensors(path, nullptr, LoadMode::read), options);
+}
+
+void Module::recover(std::source_location where) {
+  NamedArrays arrays;
+  each_array(*state_, true, [&](const std::string& name, const ModuleState::Array& entry) {
+    arrays.emplace_back(name, entry.place.array());
+  });
+  mx::detail::undo_skipped_updates(arrays, where);
+  mx::detail::check_recovered(type_name(), arrays, "load a checkpoint", where);
 }
 
 Module& Module::to(Context context) {
