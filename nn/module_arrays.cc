@@ -45,8 +45,17 @@ void replace_arrays(ModuleState& state, const F& convert) {
   });
   for (const auto& [place, array] : changes) {
     // The replaced array no longer requires a gradient. Otherwise an optimiser that holds the array itself
-    // would silently go on training it.
-    if (NDArray before = place->array(); mx::detail::trains(before)) before.requires_grad_(false);
+    // would silently go on training it. A backward pass of a forward pass from before the move would store
+    // the gradient there, where nothing reads it.
+    if (NDArray before = place->array(); mx::detail::trains(before)) {
+      before.add_grad_hook([](const NDArray&) -> NDArray {
+        throw InvalidState(
+            "[backward] expected modules that stay as they are between the forward and the backward pass, "
+            "got "
+            "a parameter that to() has moved or converted since; call to() before the forward pass");
+      });
+      before.requires_grad_(false);
+    }
     place->replace(array);
   }
 }
