@@ -143,11 +143,20 @@ class Module {
   void save(const std::string& path, const FileMetadata& metadata = {}) const;
   LoadReport load(const std::string& path, const LoadOptions& options = {});
 
+  /// After a bad batch (docs/optim.md): parameters and buffers that are poisoned only by skipped updates,
+  /// such as the running statistics of BatchNorm, hold their last good values again. Waits for them. Throws
+  /// InvalidState, naming the arrays, if some are lost; the others are recovered then. Values are lost if
+  /// their own operation has failed, and on an accelerator also if an update of a buffer was enqueued before
+  /// the error was known. Load them then.
+  void recover(std::source_location where = std::source_location::current());
+
   /// Moves parameters and buffers, with the parameters' gradients. Optimisers and trainers follow at their
   /// next call. An NDArray taken from the module earlier stays on the old device and no longer requires a
-  /// gradient. If the device does not exist, nothing is changed.
+  /// gradient. A backward pass through operations that were recorded before the move throws InvalidState when
+  /// it reaches a moved parameter. If the device does not exist, nothing is changed.
   Module& to(Context context);
-  /// Converts parameters and buffers of floating-point type. Throws InvalidArgument if `dtype` is not one.
+  /// Converts parameters and buffers of floating-point type. The same holds for a backward pass. Throws
+  /// InvalidArgument if `dtype` is not one.
   Module& to(DType dtype);
   /// Sets whether operations on the parameters are recorded.
   Module& requires_grad_(bool on = true);

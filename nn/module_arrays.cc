@@ -5,6 +5,7 @@
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/load_plan.h"
+#include "ndarray/recover.h"
 #include "nn/detail/module_state.h"
 #include "nn/module.h"
 
@@ -44,8 +45,17 @@ void replace_arrays(ModuleState& state, const F& convert) {
   });
   for (const auto& [place, array] : changes) {
     // The replaced array no longer requires a gradient. Otherwise an optimiser that holds the array itself
-    // would silently go on training it.
-    if (NDArray before = place->array(); mx::detail::trains(before)) before.requires_grad_(false);
+    // would silently go on training it. A backward pass of a forward pass from before the move would store
+    // the gradient there, where nothing reads it.
+    if (NDArray before = place->array(); mx::detail::trains(before)) {
+      before.add_grad_hook([](const NDArray&) -> NDArray {
+        throw InvalidState(
+            "[backward] expected modules that stay as they are between the forward and the backward pass, "
+            "got "
+            "a parameter that to() has moved or converted since; call to() before the forward pass");
+      });
+      before.requires_grad_(false);
+    }
     place->replace(array);
   }
 }
@@ -125,6 +135,15 @@ void Module::save(const std::string& path, const FileMetadata& metadata) const {
 
 LoadReport Module::load(const std::string& path, const LoadOptions& options) {
   return load_state_dict(load_safetensors(path, nullptr, LoadMode::read), options);
+}
+
+void Module::recover(std::source_location where) {
+  NamedArrays arrays;
+  each_array(*state_, true, [&](const std::string& name, const ModuleState::Array& entry) {
+    arrays.emplace_back(name, entry.place.array());
+  });
+  mx::detail::undo_skipped_updates(arrays, where);
+  mx::detail::check_recovered(type_name(), arrays, "load a checkpoint", where);
 }
 
 Module& Module::to(Context context) {

@@ -50,6 +50,7 @@
 //
 // Failures. Errors name the line that called the trainer. If the gradient of a parameter fails and there is a
 // store, the parameters of its bucket stay unchanged, with the error; other buckets may have been updated.
+// recover() goes on without the error.
 //
 // Thread-safety: one thread at a time.
 #pragma once
@@ -185,6 +186,16 @@ class Trainer {
   /// With one process, a parameter for which no replica has a gradient stays unchanged. Throws InvalidState
   /// for a trainer that was moved from, and ProtocolError if parameters have diverged between processes.
   void step(std::source_location where = std::source_location::current());
+  /// After a bad batch (docs/optim.md): recovers the optimiser and the buffers of the first replica
+  /// (Optimizer::recover(), Module::recover()), and copies parameters and buffers to the other replicas as a
+  /// step does. Waits for all of them. Throws InvalidState, naming the arrays, if some are lost; on
+  /// accelerators, call optimizer().set_recoverable() before training. Throws InvalidState, and changes
+  /// nothing, with update_on_store, whose parameters are in the store, and with several processes, whose
+  /// store cannot be used after an error: load a checkpoint then. Gradients keep their errors: call
+  /// zero_grad().
+  ///
+  ///   try { loss.item<float>(); } catch (const Error&) { trainer.zero_grad(); trainer.recover(); continue; }
+  void recover(std::source_location where = std::source_location::current());
   /// Removes the gradients of all replicas.
   void zero_grad();
 

@@ -1,4 +1,5 @@
-// The state of a trainer's optimiser as of one process.
+// The state of a trainer's optimiser as of one process, and the recovery from a bad batch.
+#include <exception>
 #include <map>
 #include <string>
 #include <vector>
@@ -6,6 +7,7 @@
 #include "engine/base/check.h"
 #include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
+#include "ndarray/recover.h"
 #include "nn/detail/gradient_buckets.h"
 #include "nn/trainer.h"
 
@@ -84,6 +86,34 @@ void Trainer::load_state_dict(const NamedArrays& state, std::source_location whe
   optimizer().load_state_dict(own, where);
 } catch (const Error&) {
   mx::detail::rethrow_at(where);
+}
+
+void Trainer::recover(std::source_location where) {
+  optimizer();  // throws if this trainer was moved from
+  MX_CHECK(
+      !options_.update_on_store && !several_processes(), InvalidState,
+      "[Trainer] expected one process and a trainer that updates the parameters itself for recover(), got ",
+      several_processes() ? "several processes" : "update_on_store", "; load a checkpoint");
+  const NoGrad pause;
+  std::exception_ptr lost;
+  try {
+    optimizer_->recover(where);
+  } catch (const InvalidState&) {
+    lost = std::current_exception();  // thrown when all that is not lost has been recovered
+  }
+  NamedArrays arrays;
+  if (options_.buffers) arrays = options_.buffers();
+  if (options_.other_buffers) {
+    const std::vector<NamedArrays> others = options_.other_buffers();
+    for (size_t r = 0; r < others.size(); ++r)
+      for (const auto& [name, buffer] : others[r])
+        arrays.emplace_back(mx::detail::concat(name, " of replica ", r + 1), buffer);
+  }
+  mx::detail::undo_skipped_updates(arrays, where);
+  for (size_t i = 0; i < replicas_[0].size(); ++i) copy_to_replicas(i, where);
+  copy_buffers_to_replicas(where);
+  if (lost) std::rethrow_exception(lost);
+  mx::detail::check_recovered("Trainer", arrays, "load a checkpoint", where);
 }
 
 }  // namespace mx::nn

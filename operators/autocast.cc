@@ -1,5 +1,6 @@
 #include "operators/autocast.h"
 
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <sstream>
@@ -8,6 +9,7 @@
 #include <unordered_set>
 
 #include "engine/base/check.h"
+#include "engine/base/log.h"
 #include "engine/detail/at_replay.h"
 #include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
@@ -31,6 +33,10 @@ struct AutocastState {
   DType dtype;
   bool cache_casts;
   std::unordered_map<const ArrayImpl*, Cast> casts{};
+  // Set if the scope has ended while another one that began after it had not. The state then lives on,
+  // because that other scope points to it, and `before` is the setting to return to.
+  bool ended_early = false;
+  AutocastState* before = nullptr;
 };
 
 namespace {
@@ -143,7 +149,23 @@ Autocast::Autocast(DType dtype, const AutocastOptions& options, std::source_loca
   detail::autocast_state = state_.get();
 }
 
-Autocast::~Autocast() { detail::autocast_state = before_; }
+Autocast::~Autocast() {
+  if (detail::autocast_state == state_.get()) {
+    detail::autocast_state = before_;
+    // Scopes that should have ended after this one.
+    while (detail::autocast_state != nullptr && detail::autocast_state->ended_early)
+      detail::autocast_state = std::unique_ptr<detail::AutocastState>(detail::autocast_state)->before;
+    return;
+  }
+  log(LogLevel::error,
+      "[Autocast] expected scopes to end on their thread, in reverse order of their beginning, got the end "
+      "of a "
+      "scope that is not the innermost one");
+  if (state_ == nullptr) return;
+  state_->before = before_;
+  state_->ended_early = true;
+  static_cast<void>(state_.release());  // the scope that returns to it frees it
+}
 
 std::optional<DType> autocast_dtype() {
   if (detail::autocast_state == nullptr) return std::nullopt;

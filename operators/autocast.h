@@ -17,8 +17,8 @@
 //
 // A backward pass runs without autocast, even if it is started inside the scope: gradients are computed
 // in the types of the forward operations. checkpoint() runs its function both times with the setting
-// of its call. A scope belongs to one thread and must end there, in reverse order of the beginning. A new
-// thread has none. The names and the choice of operators follow torch.autocast.
+// of its call. A scope belongs to one thread and must end there, in reverse order of the beginning; another
+// end logs an error. A new thread has none. Names and the choice of operators follow torch.autocast.
 //
 // Thread-safety: scopes of different threads are independent; set_autocast_rule() may be called from any
 // thread.

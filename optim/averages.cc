@@ -7,8 +7,10 @@
 #include "engine/base/check.h"
 #include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
+#include "ndarray/recover.h"
 #include "operators/elementwise_binary.h"
 #include "optim/detail/dictionary.h"
+#include "optim/detail/names.h"
 #include "optim/detail/problems.h"
 #include "optim/update.h"
 
@@ -18,12 +20,12 @@ using detail::describe;
 using detail::Problems;
 
 Averages::Averages(const Parameters& parameters, const AveragesOptions& options, std::source_location where)
-    : parameters_(parameters), options_(options) {
+    : parameters_(detail::with_names({}, parameters)), options_(options) {
   Problems problems("Averages");
   if (!(options.decay >= 0 && options.decay <= 1))
     problems.add("expected a decay from 0 to 1, got ", options.decay);
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const NDArray p = parameters_[i].defined() ? parameters_[i].array() : NDArray();
+    const NDArray& p = parameters_[i];
     if (!p.defined() || !is_floating(p.dtype()) || !p.contiguous())
       problems.add("expected parameter ", i, " to be contiguous and of a floating-point type, got ",
                    describe(p));
@@ -85,11 +87,17 @@ void Averages::copy_to_parameters() const {
   for (size_t i = 0; i < values_.size(); ++i) NDArray(parameters_[i].array().detach()).copy_from(values_[i]);
 }
 
+void Averages::recover(std::source_location where) {
+  NamedArrays arrays = state_dict();
+  arrays.erase("updates");
+  mx::detail::undo_skipped_updates(arrays, where);
+  mx::detail::check_recovered("Averages", arrays, "load a checkpoint", where);
+}
+
 NamedArrays Averages::state_dict() const {
   NamedArrays state = {{"updates", scalar_array(updates_, i64)}};
   for (size_t i = 0; i < values_.size(); ++i)
-    state.emplace_back("average." + (parameters_[i].name.empty() ? std::to_string(i) : parameters_[i].name),
-                       values_[i]);
+    state.emplace_back("average." + parameters_[i].name, values_[i]);
   return state;
 }
 

@@ -53,12 +53,18 @@ class Averages {
   bool applied() const { return !own_.empty(); }
   /// Copies the averages into the parameters for good.
   void copy_to_parameters() const;
+  /// After a bad batch (docs/optim.md): averages that are poisoned only by skipped updates hold their last
+  /// good values again. Call it after the optimiser's recover(), and not between apply() and restore(). Waits
+  /// for the averages. Throws InvalidState, naming the averages, if some are lost: on an accelerator, if the
+  /// optimiser was not set_recoverable(). The skipped update still counts in updates().
+  void recover(std::source_location where = std::source_location::current());
   int64_t updates() const { return updates_; }
   /// Returns the averages, in the order of the parameters.
   const std::vector<NDArray>& values() const { return values_; }
 
-  /// Returns "updates" and "average.<parameter>"; a parameter without a name is named by its number. The
-  /// arrays are those in use.
+  /// Returns "updates" and "average.<parameter>", with the names that Optimizer::parameters() has for these
+  /// parameters: a parameter without a name is named by its number, and the second "weight" is "weight@3" if
+  /// it is parameter 3. The arrays are those in use.
   NamedArrays state_dict() const;
   /// Throws InvalidArgument, listing all mismatches, before anything is changed. Waits.
   void load_state_dict(const NamedArrays& state,
@@ -67,7 +73,7 @@ class Averages {
  private:
   void follow();
 
-  Parameters parameters_;
+  Parameters parameters_;  // each name once
   AveragesOptions options_;
   std::vector<NDArray> values_;
   std::vector<NDArray> own_;  // the parameters' values between apply() and restore()

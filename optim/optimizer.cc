@@ -1,7 +1,6 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "operators/indexing.h"
 #include "operators/row_sparse.h"
 #include "optim/detail/gradient_factor.h"
+#include "optim/detail/names.h"
 #include "optim/detail/problems.h"
 
 namespace mx::optim {
@@ -64,21 +64,6 @@ Optimizer::~Optimizer() = default;
 
 // Adding.
 
-Parameters Optimizer::with_names(const Parameters& added) const {
-  std::set<std::string> taken;
-  for (const NamedParameter& p : parameters_) taken.insert(p.name);
-  Parameters named;
-  for (const NamedParameter& p : added) {
-    const std::string number = std::to_string(parameters_.size() + named.size());
-    std::string name = p.name.empty() ? number : p.name;
-    while (!taken.insert(name).second) name += "@" + number;
-    // An undefined Parameter, such as the bias of a layer without one, becomes one with an empty handle,
-    // which check_arrays() reports.
-    named.emplace_back(name, p.defined() ? static_cast<const Parameter&>(p) : Parameter(NDArray()));
-  }
-  return named;
-}
-
 void Optimizer::check_arrays(Problems& problems, const Parameters& all, size_t first) const {
   for (size_t i = first; i < all.size(); ++i) {
     const NDArray& p = all[i];
@@ -111,7 +96,9 @@ void Optimizer::check_group(Problems& problems, const Parameters& added, const G
 
 void Optimizer::add(const Parameters& parameters, const Group& group, std::source_location where) {
   const NoGrad pause;
-  const Parameters added = with_names(parameters);
+  // An undefined Parameter, such as the bias of a layer without one, becomes one with an empty handle, which
+  // check_arrays() reports.
+  const Parameters added = detail::with_names(parameters_, parameters);
   Parameters all = parameters_;
   all.insert(all.end(), added.begin(), added.end());
   Problems problems(name_);
@@ -305,6 +292,7 @@ void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location
   const NoGrad pause;
   follow(where);
   check_gradients(gradients, where);
+  if (recoverable_) wait_for_gradients(gradients, where);
   const detail::GradientFactor factor = detail::gradient_factor(
       with_rows_only(gradients), max_norm_, loss_scale_ ? &*loss_scale_ : nullptr, unscaled_, where);
   norm_ = factor.norm;
@@ -316,6 +304,38 @@ void Optimizer::step(const std::vector<NDArray>& gradients, std::source_location
   unscaled_ = false;
 } catch (const Error&) {
   mx::detail::rethrow_at(where);
+}
+
+/// Puts an operation of the CPU between the gradients on accelerators and the step. Such an operation starts
+/// when its inputs have been computed, and an accelerator's operation does not. If a gradient has failed, the
+/// operation is skipped, so the step is known to be skipped before it is enqueued.
+///
+///   accelerator  ... backward pass |                              | update
+///   CPU                            | nothing, or skipped: failed  |
+///
+/// The operation declares an update of the gradients, so that all that reads them comes after it.
+void Optimizer::wait_for_gradients(const std::vector<NDArray>& gradients, std::source_location where) const {
+  Engine& engine = current_engine();
+  if (engine.recording()) return;
+  std::vector<std::vector<Var>> vars(part_priorities_.size() + 1);  // by part
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    const NDArray& gradient = gradients[i];
+    if (!gradient.defined() || gradient.context().is_cpu()) continue;
+    std::vector<Var>& of_part = vars[part_of(i)];
+    if (const std::optional<RowSparse> part = row_sparse(gradient)) {
+      of_part.push_back(part->rows.var());
+      of_part.push_back(part->values.var());
+    } else {
+      of_part.push_back(gradient.var());
+    }
+  }
+  for (size_t part = 0; part < vars.size(); ++part)
+    if (!vars[part].empty())
+      engine.push([] {},
+                  {.updates = vars[part],
+                   .priority = part > 0 ? part_priorities_[part - 1] : mx::detail::launch_priority,
+                   .name = "wait_for_gradients"},
+                  where);
 }
 
 void Optimizer::step_shard(Shard& shard, const std::vector<NDArray>& gradients, const NDArray& scale,

@@ -28,7 +28,7 @@
 //
 // A parameter without a gradient stays unchanged, with its state. If the operation that computes a gradient
 // fails, the step of its group is skipped: its parameters and state are poisoned with that error until they
-// are loaded or recovered.
+// are loaded or recovered (recover(); on accelerators with set_recoverable()).
 //
 // Thread-safety: one thread at a time may use an optimiser. Optimisers of different parameters are
 // independent.
@@ -141,12 +141,24 @@ class Optimizer {
   void sync_masters();
 
   /// Undoes the damage of steps that were skipped because a gradient had failed (a bad batch): parameters,
-  /// copies, state and counts that are poisoned only by skipped steps hold their last good values again. What
-  /// was poisoned in another way stays poisoned. Does not wait. Gradients keep their errors: call zero_grad()
-  /// or compute new ones.
+  /// copies, state, counts and the loss scale that are poisoned only by skipped steps hold their last good
+  /// values again. Waits for them. Throws InvalidState, naming the arrays, if some are lost: their own
+  /// operation has failed, or, on an accelerator, a step was enqueued before the error was known (see
+  /// set_recoverable()). The others are recovered then. Gradients keep their errors: call zero_grad() or
+  /// compute new ones. Module::recover() and Averages::recover() do the same for buffers and averages.
   ///
   ///   try { loss.item<float>(); } catch (const Error&) { opt.zero_grad(); opt.recover(); continue; }
   void recover(std::source_location where = std::source_location::current());
+
+  /// Makes recover() work on accelerators as well; on the CPU it always works. An accelerator gets operations
+  /// before those that they depend on have ended. So a step may be in its queue when a gradient turns out to
+  /// have failed, and then runs on undefined data: the parameters are lost. With `on`, the host enqueues the
+  /// update of a part (set_parts()) only when the gradients of that part have been computed without an error.
+  /// Its cost: the host cannot prepare the next step meanwhile, so the accelerator is idle for some
+  /// microseconds in each step. Has no effect on steps that are recorded for a replay: an error in a replay
+  /// poisons all that the replay writes.
+  void set_recoverable(bool on = true) { recoverable_ = on; }
+  bool recoverable() const { return recoverable_; }
 
   /// Returns all state that the next steps depend on, besides parameters, options and the loss scale:
   /// "group.<i>.learning_rate", and "state.<parameter>.<what>" with the names of torch ("momentum_buffer",
@@ -206,7 +218,6 @@ class Optimizer {
     NDArray count, master;
   };
 
-  Parameters with_names(const Parameters& added) const;
   void check_group(detail::Problems& problems, const Parameters& added, const Group& group) const;
   void check_arrays(detail::Problems& problems, const Parameters& all, size_t first) const;
   void check_gradients(const std::vector<NDArray>& gradients, std::source_location where) const;
@@ -220,6 +231,7 @@ class Optimizer {
   void follow(std::source_location where) const;
   void renew_layout(std::source_location where) const;
   size_t part_of(size_t parameter) const { return parameter < part_of_.size() ? part_of_[parameter] : 0; }
+  void wait_for_gradients(const std::vector<NDArray>& gradients, std::source_location where) const;
   void step_shard(Shard& shard, const std::vector<NDArray>& gradients, const NDArray& scale,
                   const NDArray& skip, std::source_location where) const;
   void step_rows(const Shard& shard, size_t row, const RowSparse& gradient, std::source_location where) const;
@@ -233,6 +245,7 @@ class Optimizer {
   std::vector<int> part_priorities_;  // by the index of the part
   mutable Layout layout_;             // follow() updates it if parameters have moved
   std::optional<LossScale> loss_scale_;
+  bool recoverable_ = false;
   bool unscaled_ = false;  // the gradients of the next step are divided by the scale
   NDArray norm_;
 };

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
+#include "ndarray/recover.h"
 #include "optim/detail/dictionary.h"
 #include "optim/optimizer.h"
 
@@ -58,16 +59,28 @@ void Optimizer::load_state_dict(const NamedArrays& state, std::source_location w
 }
 
 void Optimizer::recover(std::source_location where) {
-  Engine& engine = current_engine();
-  const auto heal = [&](const NDArray& array) { engine.recover(array.var(), where); };
-  for (const Shard& shard : layout_.shards) {
-    for (const NDArray& array : shard.arrays.parameters) heal(array);
-    for (const NDArray& array : shard.arrays.copies) heal(array);
-    for (const auto& list : shard.state)
-      for (const NDArray& array : list) heal(array);
-    if (shard.numbers.counts.defined()) heal(shard.numbers.counts);
+  const NoGrad pause;
+  NamedArrays arrays;
+  for (const NamedParameter& parameter : parameters_)  // the layout has other arrays if a module was moved
+    arrays.emplace_back(parameter.name, parameter.array());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Place& place = layout_.places[i];
+    const Shard& shard = layout_.shards[place.shard];
+    const auto add = [&](const std::string& what, const NDArray& array) {
+      arrays.emplace_back("state." + parameters_[i].name + "." + what, array);
+    };
+    if (shard.masters()) add("master", shard.arrays.parameters[place.row]);
+    for (size_t k = 0; k < shard.state.size(); ++k)
+      add(groups_[shard.group].state[k], shard.state[k][place.row]);
+    if (shard.numbers.counts.defined()) add("step", shard.numbers.counts);
   }
-  if (loss_scale_.has_value()) heal(loss_scale_->state());
+  if (loss_scale_.has_value()) arrays.emplace_back("the loss scale", loss_scale_->state());
+  mx::detail::undo_skipped_updates(arrays, where);
+  mx::detail::check_recovered(
+      name_, arrays,
+      "load a checkpoint, and on an accelerator call set_recoverable() before training so that this does not "
+      "happen",
+      where);
 }
 
 }  // namespace mx::optim

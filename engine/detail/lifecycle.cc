@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <string_view>
+#include <utility>
 
 #include "engine/base/clock.h"
 #include "engine/base/cpus.h"
@@ -48,6 +50,19 @@ int affordable_threads(const EngineOptions& options, int& most) {
                " threads, but the system does not allow that many: running with ", threads));
   }
   return threads;
+}
+
+// Returns true if two messages say the same of operations that one line of the program has called, such as an
+// operator and its gradient. The names of the operations and their inputs may differ:
+//
+//   [take_backward] [take] expected indices ..., got 9 (inputs: f32 (2,)) (pushed at a.cc:5)
+bool same_reason(std::string_view a, std::string_view b) {
+  const auto split = [](std::string_view text) {
+    while (text.starts_with('[') && text.find("] ") != text.npos) text.remove_prefix(text.find("] ") + 2);
+    const size_t inputs = text.find(" (inputs: "), place = text.rfind(" (pushed at ");
+    return std::pair(text.substr(0, std::min(inputs, place)), place == text.npos ? "" : text.substr(place));
+  };
+  return split(a) == split(b);
 }
 
 void watch_forks() {
@@ -200,11 +215,13 @@ void EngineImpl::shutdown() {
   const uint64_t more = std::exchange(failures_, 0) - failures.size();
   Failure* first = std::exchange(first_failure_, nullptr);
   unlock();
-  for (Failure* failure : failures) {
-    if (!failure->observed.load())
-      log(LogLevel::error, "an error that no wait has reported: ", failure->text);
-    failure->release();
+  for (const Failure* failure : failures) {
+    const bool reported = std::any_of(failures.begin(), failures.end(), [&](const Failure* other) {
+      return other->observed.load() && same_reason(other->text, failure->text);
+    });
+    if (!reported) log(LogLevel::error, "an error that no wait has reported: ", failure->text);
   }
+  for (Failure* failure : failures) failure->release();
   if (more > 0) log(LogLevel::error, "and ", more, " more errors that no wait has reported");
   if (first != nullptr) first->release();
 }

@@ -152,6 +152,16 @@ void GPT::reset_parameters(Generator* generator) {
   }
 }
 
+NDArray GPT::forward(const NDArray& tokens, const KeyValueCache& cache) {
+  const int64_t before = cache.length();
+  try {
+    return logits(features(tokens, &cache));
+  } catch (...) {
+    cache.truncate(before);
+    throw;
+  }
+}
+
 NDArray GPT::features(const NDArray& tokens, const KeyValueCache* cache) const {
   const std::source_location where = detail::call_site();
   MX_CHECK(tokens.rank() == 2 && is_integral(tokens.dtype()), InvalidArgument,
@@ -162,11 +172,18 @@ NDArray GPT::features(const NDArray& tokens, const KeyValueCache* cache) const {
            before > 0 ? " with those of the cache" : "");
   const NDArray positions = transformer_.wpe.weight.array().slice(0, {before, end});
   NDArray x = transformer_.drop(mx::add({transformer_.wte(tokens, where), where}, positions), where);
-  for (int64_t i = 0; i < options_.n_layer; ++i) {
-    const auto& block = transformer_.h.at<GPTBlock>(i);
-    x = cache != nullptr ? block(Arg(x, where), *cache, i) : block(x, where);
+  try {
+    for (int64_t i = 0; i < options_.n_layer; ++i) {
+      const auto& block = transformer_.h.at<GPTBlock>(i);
+      x = cache != nullptr ? block(Arg(x, where), *cache, i) : block(x, where);
+    }
+    return transformer_.ln_f(x, where);
+  } catch (...) {
+    // Some layers may have got the keys of these tokens. With different lengths, the next call would attend
+    // to the wrong positions.
+    if (cache != nullptr) cache->truncate(before);
+    throw;
   }
-  return transformer_.ln_f(x, where);
 }
 
 NDArray GPT::logits(const NDArray& features) const { return lm_head_(features, detail::call_site()); }

@@ -94,10 +94,10 @@ class GPT : public ModuleOf<GPT> {
   /// another rank or type, and for more than n_positions of them.
   NDArray forward(const NDArray& tokens) override { return logits(features(tokens, nullptr)); }
   /// The same for tokens that come behind those of the cache, to which it adds them. In a NoGrad scope only.
-  NDArray forward(const NDArray& tokens, const KeyValueCache& cache) {
-    return logits(features(tokens, &cache));
-  }
-  /// Returns what the last norm gives: (batch, length, n_embd). `cache` may be null.
+  /// If it throws, it adds none.
+  NDArray forward(const NDArray& tokens, const KeyValueCache& cache);
+  /// Returns what the last norm gives: (batch, length, n_embd). `cache` may be null. If it throws, it adds no
+  /// token to the cache.
   NDArray features(const NDArray& tokens, const KeyValueCache* cache = nullptr) const;
   /// Maps features (.., n_embd) to logits (.., vocab_size).
   NDArray logits(const NDArray& features) const;

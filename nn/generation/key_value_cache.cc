@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/engine.h"
 #include "ndarray/grad_mode.h"
+#include "ndarray/recover.h"
 #include "operators/elementwise_binary.h"
 #include "operators/shape_ops.h"
 
@@ -45,8 +47,18 @@ int64_t KeyValueCache::length() const {
   return least;
 }
 
-void KeyValueCache::clear() {
-  for (State::Layer& layer : state_->layers) layer.length = 0;
+void KeyValueCache::clear() { state_->layers.clear(); }
+
+void KeyValueCache::truncate(int64_t length, std::source_location where) const {
+  MX_CHECK(length >= 0, InvalidArgument, "[KeyValueCache] expected a length of 0 or more, got ", length);
+  if (length == 0) return state_->layers.clear();
+  NamedArrays buffers;
+  for (State::Layer& layer : state_->layers) {
+    layer.length = std::min(layer.length, length);
+    buffers.emplace_back("keys", layer.keys);
+    buffers.emplace_back("values", layer.values);
+  }
+  if (!current_engine().recording()) mx::detail::undo_skipped_updates(buffers, where);
 }
 
 std::pair<NDArray, NDArray> KeyValueCache::append(int64_t number, const NDArray& keys,

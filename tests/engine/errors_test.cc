@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <exception>
+#include <source_location>
 #include <string>
 #include <thread>
 #include <utility>
@@ -360,6 +361,33 @@ TEST_P(Errors, AnErrorSomebodyLookedAtIsNotLogged) {
     error_of<OperationError>([&] { e.wait_all(); });
   }
   EXPECT_EQ(0u, log.count("seen by wait_all"));
+}
+
+// A bad label makes an operator and its gradient fail. The program has read the loss.
+TEST_P(Errors, AnErrorThatAnotherOperationHasReportedIsNotLogged) {
+  LogCapture log;
+  {
+    Engine e(GetParam().options);
+    const auto fail_with = [&](const char* name, const char* text, int line) {
+      const Var v = e.new_var();
+      const auto here = std::source_location::current();
+      const auto run = [text] { throw InvalidArgument(text); };
+      if (line == 0) {
+        e.push(run, {.writes = {v}, .name = name}, here);
+      } else {
+        e.push(run, {.writes = {v}, .name = name});
+      }
+      return v;
+    };
+    const Var loss = fail_with("nll", "[nll] expected labels, got 9 (inputs: f32 (4,))", 0);
+    fail_with("nll_backward", "[nll] expected labels, got 9 (inputs: f32 (), f32 (4,))", 0);
+    fail_with("nll", "[nll] expected labels, got 8 (inputs: f32 (4,))", 0);
+    fail_with("nll", "[nll] expected labels, got 9 (inputs: f32 (4,))", 1);
+    error_of<InvalidArgument>([&] { e.wait(loss); });
+  }
+  EXPECT_EQ(0u, log.count("[nll_backward]"));
+  EXPECT_EQ(1u, log.count("got 8"));
+  EXPECT_EQ(1u, log.count("got 9")) << "of another line";
 }
 
 TEST_P(Errors, ADeletedVariableTakesItsPoisonAlong) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -183,6 +184,29 @@ TEST(AutocastTraining, ANetworkMayBeInTheScopeTogetherWithItsBackwardPassAndStep
     opt.step();  // changes the weight, so that its conversion is made again
   }
   EXPECT_LT(last, first / 2);
+}
+
+// Scopes that are members, or are held by pointers, may end in another order than blocks do.
+TEST(AutocastScopes, EndingOutOfOrderIsReportedAndHarmless) {
+  nn::Linear layer(3, 2);
+  const NDArray x = ones({1, 3});
+  const auto type = [&] { return layer(x).dtype(); };
+  for (const bool enabled : {true, false}) {
+    const test::LogCapture log;
+    auto first = std::make_unique<Autocast>(bf16);
+    auto second = std::make_unique<Autocast>(f16);
+    auto third = std::make_unique<Autocast>(bf16, AutocastOptions{.enabled = enabled});
+    type();
+    second.reset();
+    first.reset();
+    EXPECT_EQ(enabled ? bf16 : f32, type());
+    third.reset();
+    EXPECT_FALSE(autocast_dtype().has_value());
+    EXPECT_EQ(f32, type());
+    EXPECT_EQ(2U, log.count("[Autocast] expected scopes to end on their thread"));
+  }
+  const Autocast scope(f16);
+  EXPECT_EQ(f16, type());
 }
 
 }  // namespace

@@ -157,6 +157,63 @@ TEST(Gpt, CachesGrowAndRefuseWhatDoesNotFit) {
   EXPECT_EQ(Shape({2, 1, 3, 3}), cache.append(0, ones({2, 1, 3, 3}), ones({2, 1, 3, 4})).first.shape());
 }
 
+// Some layers have the keys of the call that fails, and others have not.
+TEST(Gpt, ACallThatFailsLeavesTheCacheAsItWas) {
+  nn::GPT gpt(tiny_options());
+  gpt.to(f64);
+  gpt.eval();
+  const NoGrad pause;
+  const NDArray tokens = golden_tokens();
+  for (const int64_t first : {0, 3}) {
+    nn::KeyValueCache undisturbed;
+    if (first > 0) gpt(tokens.slice(1, {0, first}), undisturbed);
+    const auto expected = content_of(gpt(tokens.slice(1, {first, 6}), undisturbed));
+    for (const std::string at :
+         {"transformer.h.1.ln_1", "transformer.h.1.mlp", "transformer.ln_f", "lm_head"}) {
+      nn::KeyValueCache cache;
+      if (first > 0) gpt(tokens.slice(1, {0, first}), cache);
+      for (const auto& [name, module] : gpt.named_modules()) {
+        if (name != at) continue;
+        nn::HookHandle hook = module->register_forward_pre_hook(
+            [](const nn::Module&, std::vector<NDArray>&) { throw Error("no"); });
+        error_of<Error>([&] { gpt(tokens.slice(1, {first, 6}), cache); });
+        hook.remove();
+      }
+      EXPECT_EQ(first, cache.length()) << at;
+      EXPECT_EQ(expected, content_of(gpt(tokens.slice(1, {first, 6}), cache))) << at;
+    }
+  }
+}
+
+TEST(Gpt, ACacheForgetsTheErrorsOfTheTokensThatItForgets) {
+  nn::GPT gpt(tiny_options());
+  gpt.eval();
+  const NoGrad pause;
+  const NDArray tokens = golden_tokens(), bad = full({tokens.shape()[0], 2}, 9999, i64);
+  nn::KeyValueCache cache, undisturbed;
+  gpt(tokens.slice(1, {0, 3}), undisturbed);
+  const auto expected = content_of(gpt(tokens.slice(1, {3, 6}), undisturbed));
+  for (const bool all : {false, true}) {
+    if (!all) gpt(tokens.slice(1, {0, 3}), cache).wait();
+    error_of<InvalidArgument>([&] { gpt(bad, cache).wait(); });
+    EXPECT_EQ(5, cache.length());
+    if (all) {
+      cache.clear();
+      EXPECT_EQ(0, cache.length());
+      gpt(tokens.slice(1, {0, 3}), cache);
+    } else {
+      cache.truncate(3);
+    }
+    EXPECT_EQ(expected, content_of(gpt(tokens.slice(1, {3, 6}), cache)));
+    cache.truncate(3);
+  }
+  error_of<InvalidArgument>([&] { cache.truncate(-1); });
+  try {
+    wait_all();
+  } catch (const Error&) {
+  }
+}
+
 TEST(Gpt, BadTokensAndOptionsAreNamed) {
   const auto refused = [](const auto& f) { return error_of<InvalidArgument>(f); };
   nn::GPT gpt(tiny_options());

@@ -202,6 +202,26 @@ TEST(Module, AnOptimizerFollowsAModuleThatMoves) {
   EXPECT_EQ(train(false), train(true));
 }
 
+// The gradients would be stored where nobody finds them.
+TEST(Module, ABackwardPassThroughAMovedModuleIsAnError) {
+  for (const bool device : {false, true}) {
+    nn::Linear layer(3, 2);
+    const NDArray before = sum(layer(ones({1, 3})));
+    const NDArray x = ones({1, 3}).requires_grad_();
+    const NDArray other = sum(layer(x));
+    if (device) {
+      layer.to(virt(0));
+    } else {
+      layer.to(f64);
+    }
+    const std::string message = error_of<InvalidState>([&] { before.backward(); });
+    EXPECT_TRUE(test::contains(message, "a parameter that to() has moved or converted since")) << message;
+    EXPECT_EQ(Shape({1, 3}), gradients({other}, {x})[0].shape()) << "needs no gradient of the layer";
+    sum(layer(ones({1, 3}, layer.weight.dtype(), layer.weight.context()))).backward();
+    EXPECT_TRUE(layer.weight.grad().defined());
+  }
+}
+
 TEST(Module, WhatWasTakenBeforeAMoveNoLongerTrains) {
   Block block(3);
   const NDArray taken = block.fc1.weight;

@@ -69,6 +69,20 @@ TEST(Averages, FollowTheirFormulas) {
                        "decay from 0 to 1, got 2; expected parameter 0"));
 }
 
+TEST(Averages, OfTwoModulesWithEqualNamesCanBeSaved) {
+  const Parameters parameters = {NamedParameter("weight", full({2}, 1)), NamedParameter("bias", full({1}, 2)),
+                                 NamedParameter("weight", full({2}, 3)), NamedParameter(full({1}, 4))};
+  const Averages averages(parameters);
+  std::string names;
+  for (const auto& [name, array] : averages.state_dict()) names += name + ' ';
+  EXPECT_EQ("updates average.weight average.bias average.weight@2 average.3 ", names);
+  const Parameters other = {NamedParameter("weight", zeros({2})), NamedParameter("bias", zeros({1})),
+                            NamedParameter("weight", zeros({2})), NamedParameter(zeros({1}))};
+  Averages loaded(other);
+  loaded.load_state_dict(averages.state_dict());
+  EXPECT_EQ(values_of(averages.values()), values_of(loaded.values()));
+}
+
 TEST(Accumulation, CountsAndScales) {
   Accumulation accumulation(3);
   std::vector<bool> steps;

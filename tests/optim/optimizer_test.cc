@@ -338,7 +338,10 @@ TEST(Optimizer, RecoverUndoesABadBatch) {
 
     // A parameter whose own operation failed stays poisoned: nobody knows its value.
     current_engine().push([] { throw InvalidArgument("no weight today"); }, {.updates = {a.var()}});
-    opt.recover();
+    const std::string message = error_of<InvalidState>([&] { opt.recover(); });
+    EXPECT_TRUE(contains(message, type == f32 ? "lost values in 'a'; load" : "lost values in 'a'"))
+        << message;
+    EXPECT_TRUE(contains(message, "no weight today")) << message;
     error_of<InvalidArgument>([&] { a.wait(); });
     error_of<InvalidArgument>([] { wait_all(); });
   }

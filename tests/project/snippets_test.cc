@@ -191,6 +191,7 @@ TEST_F(Snippets, OptimLbfgs) {
 TEST_F(Snippets, OptimRecovery) {
   nn::Sequential net{nn::Linear{2, 2}};
   optim::SGD opt(net.parameters(), {.lr = 0.1});
+  optim::Averages averages(net.parameters());
   int batches = 0;
   for (NDArray loss : {ones({}), take(ones({2}), array<int64_t>({7}))}) {
     ++batches;
@@ -198,8 +199,10 @@ TEST_F(Snippets, OptimRecovery) {
       std::cout << loss.item<float>() << '\n';
     } catch (const Error& error) {
       opt.zero_grad();
-      opt.recover();
-      continue;  // with the next batch
+      opt.recover();       // parameters, state, loss scale
+      net.recover();       // buffers, such as the running statistics of BatchNorm
+      averages.recover();  // optim::Averages, if there are any
+      continue;            // with the next batch
     }
   }
   EXPECT_EQ(2, batches);
@@ -285,6 +288,27 @@ TEST_F(Snippets, TrainingCheckpoints) {
     checkpoint.save("run.safetensors");
   }
   EXPECT_TRUE(std::filesystem::exists("run.safetensors"));
+}
+
+TEST_F(Snippets, TrainingRecovery) {
+  nn::Sequential net{nn::Linear{2, 2}};
+  nn::Trainer trainer(net, optim::SGDOptions{.lr = 0.1});
+  optim::Averages averages(net.parameters());
+  training::History history;
+  for (int64_t step = 0; step < 2; ++step) {
+    NDArray loss = nn::cross_entropy(net(ones({1, 2})), full({1}, step == 0 ? 7 : 1, i64));
+    loss.backward();
+    trainer.step();
+    averages.update();
+    try {
+      history.add("loss", step, loss.item<float>());
+    } catch (const Error& error) {
+      trainer.zero_grad();
+      trainer.recover();   // or opt.recover() and net.recover()
+      averages.recover();  // if there are averages
+    }
+  }
+  for (const NDArray& average : averages.values()) average.wait();
 }
 
 TEST_F(Snippets, TrainingEarlyStopping) {
