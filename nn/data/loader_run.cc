@@ -1,5 +1,4 @@
 #include "nn/data/loader_run.h"
-#include "ndarray/part_range.h"
 
 #include <algorithm>
 #include <string>
@@ -9,6 +8,7 @@
 #include "engine/base/host_list.h"
 #include "ndarray/kernels/copy.h"
 #include "ndarray/launch.h"
+#include "ndarray/part_range.h"
 
 namespace mx::data {
 namespace {
