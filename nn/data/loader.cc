@@ -98,7 +98,7 @@ Loader::Iterator Loader::begin(std::source_location where) {
   progress_ = run->progress();
   ++next_epoch_;
   next_position_ = 0;
-  run->next();
+  run->advance();
   return Iterator(run);
 }
 
