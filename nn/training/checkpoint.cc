@@ -1,6 +1,7 @@
 #include "nn/training/checkpoint.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -168,7 +169,15 @@ void Checkpoint::load(const std::string& path, std::source_location where) {
     if (known.count(entry.first) == 0) add("expected no part '", entry.first, "', got one");
   MX_CHECK(problems.empty(), InvalidArgument, "[checkpoint] ", problems, " (in ", path, "; called at ",
            where.file_name(), ':', where.line(), ')');
-  for (const Part& part : parts_) part.load(by_part[part.name]);
+  for (const Part& part : parts_) {
+    try {
+      part.load(by_part[part.name]);
+    } catch (const Error&) {
+      std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
+        return mx::detail::concat(text, " (part '", part.name, "' of ", path, ')');
+      }));
+    }
+  }
 }
 
 bool Checkpoint::load_if_exists(const std::string& path, std::source_location where) {
