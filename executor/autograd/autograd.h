@@ -13,6 +13,7 @@
 // graph are not changed at the same moment.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -100,8 +101,10 @@ struct FunctionInputs {
   std::vector<NDArray> arrays;
   std::source_location where;
 
-  FunctionInputs(std::vector<NDArray> list, std::source_location at = std::source_location::current())
-      : arrays(std::move(list)), where(at) {}
+  /// Takes a list of arrays, or what converts to one, such as Parameters.
+  template <std::convertible_to<std::vector<NDArray>> List>
+  FunctionInputs(const List& list, std::source_location at = std::source_location::current())
+      : arrays(list), where(at) {}
   FunctionInputs(std::initializer_list<NDArray> list,
                  std::source_location at = std::source_location::current())
       : arrays(list), where(at) {}

@@ -8,6 +8,7 @@
 #include "executor/autograd/functional.h"
 #include "operators/custom.h"
 #include "operators/operators.h"
+#include "operators/parameter.h"
 #include "tests/support/errors.h"
 #include "tests/support/numeric_gradient.h"
 
@@ -182,6 +183,8 @@ TEST(Function, ErrorsOfTheBackwardPassNameTheTypeAndTheLine) {
   const NDArray listed = apply<TooFew>(inputs)[0];
   expect(listed, __LINE__ - 1, "(in the gradient of [TooFew], called at ");
   const auto back = [](std::span<const NDArray>) { return std::vector<NDArray>{}; };
+  const NDArray parameter = apply<TooFew>(Parameters{Parameter(x)})[0];
+  expect(parameter, __LINE__ - 1, "[TooFew]");
   const auto forward = [](std::span<const NDArray> in) { return std::vector<NDArray>{in[0] * 1}; };
   const NDArray closure = apply({x}, forward, back)[0];
   expect(closure, __LINE__ - 1, "[apply] expected 1 gradients");
