@@ -32,6 +32,7 @@ void check_mixture(const MixtureOptions& options) {
 
 std::vector<AnyModule> make_experts(const MixtureOptions& options, const std::function<AnyModule()>& make) {
   check_mixture(options);
+  MX_CHECK(make != nullptr, InvalidArgument, "[MixtureOfExperts] expected a function, got an empty one");
   std::vector<AnyModule> experts;
   for (int64_t e = 0; e < options.experts; ++e) experts.push_back(make());
   return experts;
@@ -82,12 +83,12 @@ MixtureResult MixtureOfExperts::route(const NDArray& x) {
       result.counts.to(scores.dtype()) / static_cast<double>(std::max<int64_t>(1, count * k));
   const NDArray means = sum(probabilities, 0) / static_cast<double>(std::max<int64_t>(1, count));
   result.balance_loss = sum(shares * means) * static_cast<double>(number);
-  if (train_mode()) {
+  const NDArray y = run_experts(rows, chosen, weights, result.counts.to_vector<int64_t>());
+  if (train_mode()) {  // after the experts: a call in which one throws is not counted
     const NoGrad pause;
     NDArray total = counts.array();
     total += result.counts;
   }
-  const NDArray y = run_experts(rows, chosen, weights, result.counts.to_vector<int64_t>());
   Shape shape = x.shape();
   shape[shape.rank() - 1] = y.shape()[1];
   result.output = y.reshape(shape);

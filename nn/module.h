@@ -82,13 +82,14 @@ using ForwardHook =
     std::function<void(const Module&, std::span<const NDArray> inputs, std::vector<NDArray>& outputs)>;
 
 /// Receives the gradients of a call's outputs in the backward pass, before the gradients in the module are
-/// computed, and may replace them. An empty handle stands for an array without gradient.
+/// computed, and may replace them. An empty handle stands for an array without gradient. A hook that changes
+/// their number or the shape of one is an error of the backward pass: InvalidArgument.
 using BackwardPreHook = std::function<void(const Module&, std::vector<NDArray>& output_gradients)>;
-/// Receives the gradients of a call's inputs, which it may replace, and of its outputs. An empty handle
-/// stands for an array without gradient. If no input needs a gradient, it is called as soon as the gradients
-/// of the outputs are there, and `input_gradients` has empty handles only. There is one output gradient for
-/// each output. All are empty if the pass does not reach the outputs; with several passes at once through a
-/// retained graph, they may be those of another pass.
+/// Receives the gradients of a call's inputs, which it may replace by others of the same number and shapes,
+/// and of its outputs. An empty handle stands for an array without gradient. If no input needs a gradient, it
+/// is called as soon as the gradients of the outputs are there, and `input_gradients` has empty handles only.
+/// There is one output gradient for each output. All are empty if the pass does not reach the outputs; with
+/// several passes at once through a retained graph, they may be those of another pass.
 using BackwardHook = std::function<void(const Module&, std::vector<NDArray>& input_gradients,
                                         std::span<const NDArray> output_gradients)>;
 

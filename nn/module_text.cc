@@ -1,6 +1,4 @@
 // Names, printing and the summary.
-#include <cxxabi.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <map>
@@ -8,6 +6,7 @@
 #include <set>
 
 #include "engine/base/check.h"
+#include "engine/base/type_name.h"
 #include "ndarray/grad_mode.h"
 #include "nn/detail/module_state.h"
 #include "nn/module.h"
@@ -113,21 +112,7 @@ std::string summarise(const Module& module, const std::map<const void*, Outputs>
 
 }  // namespace
 
-std::string detail::short_name(const std::type_info& type) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(
-      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
-  const std::string full = status == 0 ? text.get() : type.name();
-  // Colons inside brackets belong to arguments: the short name of "a::B<c::D>" is "B<c::D>".
-  size_t from = 0;
-  int depth = 0;
-  for (size_t i = 0; i < full.size(); ++i) {
-    if (full[i] == '<' || full[i] == '(') ++depth;
-    if (full[i] == '>' || full[i] == ')') --depth;
-    if (depth == 0 && full[i] == ':') from = i + 1;
-  }
-  return full.substr(from);
-}
+std::string detail::short_name(const std::type_info& type) { return mx::detail::short_type_name(type); }
 
 std::string detail::title(const Module& module) {
   const std::string& name = ModuleState::of(module).name;

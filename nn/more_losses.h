@@ -38,7 +38,7 @@ NDArray gaussian_nll_loss(const Arg& x, const NDArray& target, const NDArray& va
 
 /// The mean over the classes of max(0, 1 - (x[label] - x[other])), summed over the labels of a sample, for
 /// all classes that are not labels of it. x is (n, classes) or (classes,); the target has its shape: the
-/// labels, and -1 after the last one.
+/// labels, and -1 after the last one. Any negative number ends the labels; PyTorch refuses those below -1.
 NDArray multilabel_margin_loss(const Arg& x, const NDArray& target, const std::string& reduction = "mean");
 
 struct MultiMarginOptions {

@@ -10,6 +10,7 @@
 #include "executor/autograd/autograd.h"
 #include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
+#include "ndarray/launch.h"
 #include "nn/detail/call_site.h"
 #include "operators/arrange.h"
 #include "operators/elementwise_binary.h"
@@ -76,6 +77,24 @@ Statistics joined_statistics(const Statistics& own, int64_t channels, const std:
   return {total.detach(), average, sum((variances + square(means - average)) * shares, 0)};
 }
 
+void run_check_count(const KernelArgs& args) {
+  MX_CHECK(*args.in[0].as<const double>() != 1, InvalidArgument,
+           "[SyncBatchNorm] expected more than one value of each channel in all processes together, for a "
+           "variance, got one");
+  *args.out[0].as<double>() = 0;
+}
+const Kernel kCheckCount = {"sync_batch_norm_count", run_check_count, nullptr, 1024};
+
+/// Returns the mean, poisoned if there is only one value of each channel. Only the operation can tell: the
+/// counts of the other processes have not arrived when forward() returns.
+NDArray checked_mean(const Statistics& all) {
+  const NDArray count = all.count.to(f64).to(cpu()), zero = empty({}, f64);
+  mx::detail::ArrayImpl* const in[] = {&count.impl()};
+  mx::detail::ArrayImpl* const out[] = {&zero.impl()};
+  launch({.kernel = &kCheckCount, .inputs = in, .outputs = out, .work = 1, .where = detail::call_site()});
+  return all.mean + zero.to(all.mean.dtype()).to(all.mean.context());
+}
+
 }  // namespace
 
 NDArray all_reduce(const NDArray& x, const std::shared_ptr<KVStore>& store, const std::string& key,
@@ -84,7 +103,7 @@ NDArray all_reduce(const NDArray& x, const std::shared_ptr<KVStore>& store, cons
            mx::detail::called_at(where));
   MX_CHECK(is_floating(x.dtype()), InvalidArgument, "[all_reduce] expected floating-point elements, got ",
            x.dtype(), mx::detail::called_at(where));
-  return apply<AllReduce>({x}, store, key, where)[0];
+  return apply<AllReduce>(FunctionInputs({x}, where), store, key, where)[0];
 }
 
 SyncBatchNorm::SyncBatchNorm(IntArg channels, const SyncBatchNormOptions& options)
@@ -108,20 +127,24 @@ NDArray SyncBatchNorm::forward(const NDArray& x) {
   // output is computed from the same array in f32, so that both parts of the gradient of x add up before they
   // are rounded.
   const NDArray wide = x.to(accumulation_type(x.dtype()));
-  const Statistics all = joined_statistics(own_statistics(wide, channels_), channels_, store_, key_);
+  const Statistics own = own_statistics(wide, channels_);
+  const Statistics all = joined_statistics(own, channels_, store_, key_);
   if (tracks) {
     const NoGrad pause;
-    // Without elements, nothing changes: the factors are 0.
-    const NDArray any = minimum(all.count, 1).to(running_mean.dtype());
-    const NDArray batches = num_batches_tracked.array() + minimum(all.count, 1).to(i64);
+    // Without elements, and with only one, which is an error, nothing changes: the factors are 0.
+    const NDArray usable = maximum(minimum(all.count - 1, 1), 0);
+    const NDArray any = usable.to(running_mean.dtype());
+    const NDArray batches = num_batches_tracked.array() + usable.to(i64);
     num_batches_tracked.copy_from(batches);
     const NDArray share = momentum_ ? any * *momentum_ : any / maximum(batches.to(running_mean.dtype()), 1);
     const NDArray unbiased = all.variance.detach() * (all.count / maximum(all.count - 1, 1));
     running_mean.copy_from(running_mean.array() + share * (all.mean.detach() - running_mean.array()));
     running_var.copy_from(running_var.array() + share * (unbiased - running_var.array()));
   }
-  const NDArray result = batch_norm_inference(detail::at_call(wide), all.mean, all.variance,
-                                              weight.defined() ? weight.array() : NDArray(),
+  const bool alone =
+      x.numel() <= channels_;  // the values of this process are too few without those of others
+  const NDArray result = batch_norm_inference(detail::at_call(wide), alone ? checked_mean(all) : all.mean,
+                                              all.variance, weight.defined() ? weight.array() : NDArray(),
                                               bias.defined() ? bias.array() : NDArray(), eps_);
   return result.to(x.dtype());
 }

@@ -7,9 +7,11 @@
 // In training mode each process sends the number of its elements, and their mean and variance of each
 // channel, through the store, and normalises with the mean and the variance of all elements together. The
 // running statistics are theirs too. So the results and gradients are those of BatchNorm on the joined batch,
-// up to rounding. Batches may have different sizes, or be empty. It behaves as BatchNorm in predict mode
-// with running statistics, with a store of one process, and without a store. With track_running_stats = false
-// it sends in predict mode too, so all processes must then make the call.
+// up to rounding. Batches may have different sizes, or be empty. If all processes together have one value of
+// each channel, the result is poisoned with InvalidArgument, and the running statistics stay as they are. It
+// behaves as BatchNorm in predict mode with running statistics, with a store of one process, and without a
+// store. With track_running_stats = false it sends in predict mode too, so all processes must then make the
+// call.
 //
 // All processes must call the layer, and run the backward pass through it, in the same order with respect to
 // all other calls for the store, as the same program does. A layer sends (2 channels + 1) * processes numbers

@@ -139,6 +139,7 @@ const NamedParameter& Parameters::at(const std::string& name) const {
 }
 
 Parameters Parameters::where(const std::function<bool(const NamedParameter&)>& predicate) const {
+  MX_CHECK(predicate != nullptr, InvalidArgument, "[where] expected a function, got an empty one");
   Parameters chosen;
   for (const NamedParameter& parameter : *this)
     if (predicate(parameter)) chosen.push_back(parameter);

@@ -6,7 +6,8 @@
 //   opt.step();
 //
 // The functions replace gradients in place, record nothing and return at once. Parameters without a gradient
-// are skipped. All throw InvalidArgument for a limit that is not above 0. Thread-safety: that of NDArray.
+// are skipped. With an infinite limit, gradients stay as they are: clip_grad_norm() then only returns the
+// norm. All throw InvalidArgument for a limit that is not above 0. Thread-safety: that of NDArray.
 #pragma once
 
 #include <source_location>

@@ -51,7 +51,8 @@ LBFGS::LBFGS(const Parameters& parameters, const LBFGSOptions& options, std::sou
     : parameters_(parameters), options_(options) {
   Problems problems(kLbfgs);
   const LBFGSOptions& o = options_;
-  problems.expect(o.lr > 0 && std::isfinite(o.lr), "expected lr above 0, got ", o.lr);
+  problems.expect(o.lr > 0 && std::isfinite(o.lr), "expected lr above 0", detail::and_finite(o.lr), ", got ",
+                  o.lr);
   problems.expect(o.max_iter >= 1, "expected max_iter of at least 1, got ", o.max_iter);
   problems.expect(o.max_eval >= 0, "expected max_eval of at least 0, got ", o.max_eval);
   problems.expect(o.history_size >= 1, "expected history_size of at least 1, got ", o.history_size);
@@ -72,7 +73,7 @@ LBFGS::LBFGS(const Parameters& parameters, const LBFGSOptions& options, std::sou
 
 void LBFGS::set_learning_rate(double rate) {
   MX_CHECK(rate > 0 && std::isfinite(rate), InvalidArgument, "[", kLbfgs,
-           "] expected a learning rate above 0, got ", rate);
+           "] expected a learning rate above 0", detail::and_finite(rate), ", got ", rate);
   options_.lr = rate;
 }
 
@@ -151,6 +152,7 @@ NDArray LBFGS::direction(const NDArray& gradient) const {
 }
 
 double LBFGS::step(const Closure& closure, std::source_location where) try {
+  MX_CHECK(closure != nullptr, InvalidArgument, "[", kLbfgs, "] expected a function, got an empty one");
   const NoGrad pause;
   const int64_t before = evaluations_;
   Evaluation now = evaluate(closure, where);

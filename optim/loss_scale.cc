@@ -1,5 +1,6 @@
 #include "optim/loss_scale.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -12,6 +13,10 @@
 namespace mx::optim {
 namespace {
 
+/// The smallest normal number of f32, the narrowest type of a scaled loss. With a scale of 0 all gradients
+/// would be 0.
+constexpr double kLeastScale = std::numeric_limits<float>::min();
+
 struct ScaleAttrs {
   LossScaleOptions options;
   template <class V>
@@ -23,7 +28,7 @@ void run_update(const KernelArgs& args) {
   double* const state = args.out[0].as<double>();
   double &scale = state[0], &good = state[1], &overflow = state[2];
   if (overflow != 0) {
-    scale *= options.backoff;
+    scale = std::max(scale * options.backoff, kLeastScale);
     good = 0;
   } else if (++good >= static_cast<double>(options.interval)) {
     good = 0;
@@ -39,8 +44,8 @@ const Kernel kUpdate = {"loss_scale_update", run_update, nullptr, 1};
 LossScale::LossScale(const LossScaleOptions& options, Context context, std::source_location where)
     : options_(options) {
   detail::Problems problems("LossScale");
-  problems.expect(options.scale > 0 && options.scale <= std::numeric_limits<float>::max(),
-                  "expected a scale above 0 in the range of f32, got ", options.scale);
+  problems.expect(options.scale >= kLeastScale && options.scale <= std::numeric_limits<float>::max(),
+                  "expected a scale in the range of f32, from ", kLeastScale, ", got ", options.scale);
   problems.expect(options.growth >= 1 && std::isfinite(options.growth), "expected growth of at least 1, got ",
                   options.growth);
   problems.expect(options.backoff > 0 && options.backoff <= 1, "expected backoff above 0 and at most 1, got ",

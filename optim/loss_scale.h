@@ -9,7 +9,8 @@
 //   }
 //
 // The scale, and the flag that a step was skipped, are arrays: no call waits, and a program that is recorded
-// and replayed goes on from the current values. The method is that of torch.amp.GradScaler.
+// and replayed goes on from the current values. With MX_CHECK_NUMERICS=1 the overflow of a step is an error
+// (NumericError) instead, so do not use both. The method is that of torch.amp.GradScaler.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@
 namespace mx::optim {
 
 struct LossScaleOptions {
-  double scale = 65536;    ///< at the start; above 0
+  double scale = 65536;    ///< at the start; a normal number of f32 above 0
   double growth = 2;       ///< factor after `interval` consecutive updates without an overflow; at least 1
   double backoff = 0.5;    ///< factor after an update with an overflow; above 0, at most 1
   IntArg interval = 2000;  ///< 0: the scale is constant, gradients are not checked, no step is skipped

@@ -428,8 +428,8 @@ void Optimizer::zero_grad(bool in_place) {
 double Optimizer::learning_rate(size_t group) const { return this->group(group).lr; }
 
 void Optimizer::check_rate(double rate) const {
-  MX_CHECK(at_least_0(rate), InvalidArgument, "[", name_, "] expected a learning rate of at least 0, got ",
-           rate);
+  MX_CHECK(at_least_0(rate), InvalidArgument, "[", name_, "] expected a learning rate of at least 0",
+           detail::and_finite(rate), ", got ", rate);
 }
 
 void Optimizer::set_learning_rate(double rate) {

@@ -95,12 +95,19 @@ void Schedule::join() {
 
 void Schedule::apply() {
   join();
-  for (size_t g = 0; g < base_rates_.size(); ++g) optimizer_.set_learning_rate(rate_at(step_, g), g);
+  std::vector<double> rates;
+  for (size_t g = 0; g < base_rates_.size(); ++g) rates.push_back(rate_at(step_, g));
+  for (size_t g = 0; g < rates.size(); ++g) optimizer_.set_learning_rate(rates[g], g);
 }
 
 void Schedule::step() {
   ++step_;
-  apply();
+  try {
+    apply();
+  } catch (...) {
+    --step_;  // a step whose rates do not exist is not counted
+    throw;
+  }
 }
 
 NamedArrays Schedule::state_dict() const {

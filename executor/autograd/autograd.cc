@@ -134,14 +134,14 @@ class ClosureFunction final : public Function {
 
 }  // namespace
 
-std::vector<NDArray> apply(const std::vector<NDArray>& inputs,
+std::vector<NDArray> apply(const FunctionInputs& inputs,
                            const std::function<std::vector<NDArray>(std::span<const NDArray>)>& forward,
-                           std::function<std::vector<NDArray>(std::span<const NDArray>)> back,
-                           std::source_location where) try {
+                           std::function<std::vector<NDArray>(std::span<const NDArray>)> back) try {
   MX_CHECK(forward && back, InvalidArgument, "[apply] expected two functions, got an empty one");
-  return detail::apply_function(std::make_shared<ClosureFunction>(forward, std::move(back)), inputs);
+  return detail::apply_function(std::make_shared<ClosureFunction>(forward, std::move(back)), inputs.arrays,
+                                inputs.where, "apply");
 } catch (const Error&) {
-  detail::rethrow_at(where);
+  detail::rethrow_at(inputs.where);
 }
 
 bool detail::install_autograd() {

@@ -13,11 +13,13 @@
 // graph are not changed at the same moment.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
 #include <source_location>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -96,24 +98,42 @@ class Function {
   std::vector<NDArray> to_save_;  // the arguments of save(), until forward() has returned
 };
 
+/// The inputs of a call of apply(), and the line of the call, which errors of the backward pass name.
+struct FunctionInputs {
+  std::vector<NDArray> arrays;
+  std::source_location where;
+
+  /// Takes a list of arrays, or what converts to one, such as Parameters.
+  template <std::convertible_to<std::vector<NDArray>> List>
+  FunctionInputs(const List& list, std::source_location at = std::source_location::current())
+      : arrays(list), where(at) {}
+  FunctionInputs(std::initializer_list<NDArray> list,
+                 std::source_location at = std::source_location::current())
+      : arrays(list), where(at) {}
+};
+
 namespace detail {
-std::vector<NDArray> apply_function(std::shared_ptr<Function> function, std::span<const NDArray> inputs);
+/// `name` stands for the function in errors; if empty, the name of its type does.
+std::vector<NDArray> apply_function(std::shared_ptr<Function> function, std::span<const NDArray> inputs,
+                                    std::source_location where, const std::string& name = {});
 bool install_autograd();
 inline const bool kAutogradInstalled = install_autograd();
 }  // namespace detail
 
+/// Calls F(args...) with the inputs. An error of the library that its backward() throws later has the name of
+/// F and the line of this call.
 template <class F, class... Args>
-std::vector<NDArray> apply(const std::vector<NDArray>& inputs, Args&&... args) {
-  return detail::apply_function(std::make_shared<F>(std::forward<Args>(args)...), inputs);
+std::vector<NDArray> apply(const FunctionInputs& inputs, Args&&... args) {
+  return detail::apply_function(std::make_shared<F>(std::forward<Args>(args)...), inputs.arrays,
+                                inputs.where);
 }
 
 /// Calls a function without a struct. `back` takes the heads and returns one gradient per input. Captures of
 /// the closures live as long as the graph of the result. Do not capture an array to which a value that
 /// depends on the result is assigned later: the array and the graph would own each other and never be freed.
 /// Use a struct and save() instead.
-std::vector<NDArray> apply(const std::vector<NDArray>& inputs,
+std::vector<NDArray> apply(const FunctionInputs& inputs,
                            const std::function<std::vector<NDArray>(std::span<const NDArray>)>& forward,
-                           std::function<std::vector<NDArray>(std::span<const NDArray>)> back,
-                           std::source_location where = std::source_location::current());
+                           std::function<std::vector<NDArray>(std::span<const NDArray>)> back);
 
 }  // namespace mx

@@ -1,9 +1,16 @@
 // A call of a user's Function: keeps its saved values and runs its backward().
+#include <exception>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
 #include "engine/base/check.h"
+#include "engine/base/type_name.h"
 #include "executor/autograd/autograd.h"
 #include "executor/autograd/function_node.h"
 #include "executor/autograd/own_memory.h"
 #include "executor/autograd/saved_value_hooks.h"
+#include "ndarray/detail/call_place.h"
 #include "ndarray/grad_mode.h"
 
 namespace mx {
@@ -11,7 +18,14 @@ namespace detail {
 
 class FunctionCall {
  public:
-  explicit FunctionCall(std::shared_ptr<Function> function) : function_(std::move(function)) {}
+  FunctionCall(std::shared_ptr<Function> function, std::source_location where, std::string name)
+      : function_(std::move(function)), where_(where), name_(std::move(name)) {}
+
+  /// The name of the function in messages.
+  std::string name() const {
+    const Function& function = *function_;
+    return name_.empty() ? short_type_name(typeid(function)) : name_;
+  }
 
   /// Runs forward() and returns its results. They are not yet the outputs of the call: see record().
   std::vector<NDArray> run(std::span<const NDArray> inputs) {
@@ -47,7 +61,12 @@ class FunctionCall {
   NDArray value(size_t i, const Step& step) const;
   void back(const Step& step) const;
 
+  void compute(const Step& step) const;
+  std::string saved_name(size_t i) const { return concat("value ", i, " that [", name(), "] saved"); }
+
   std::shared_ptr<Function> function_;
+  std::source_location where_;  // of the call
+  std::string name_;            // empty: that of the type
   std::vector<Saved> saved_;
   std::vector<Type> types_;  // of the inputs
 };
@@ -79,8 +98,9 @@ const NDArray& FunctionCall::saved(const Function& function, size_t i) {
   while (scope != nullptr && scope->call_.function_.get() != &function) scope = scope->outer_;
   MX_CHECK(scope != nullptr, InvalidState,
            "[Function] expected a call of saved() from inside backward(), got one from outside");
-  MX_CHECK(i < scope->values_.size(), InvalidArgument, "[Function] expected the index of one of the ",
-           scope->values_.size(), " values that forward() saved, got ", i);
+  MX_CHECK(i < scope->values_.size(), InvalidArgument, "[", scope->call_.name(),
+           "] expected the index of one of the ", scope->values_.size(), " values that forward() saved, got ",
+           i);
   NDArray& value = scope->values_[i];
   if (!value.defined()) value = scope->call_.value(i, scope->step_);
   return value;
@@ -108,7 +128,7 @@ void FunctionCall::keep_values(std::span<const NDArray> inputs, std::span<const 
     look_in(returned, Origin::output);
     if (!saved.whole && packs(impl)) {
       const size_t i = saved_.size();
-      saved.packed = PackedValue(impl, [i] { return concat("value ", i, " that [Function] saved"); });
+      saved.packed = PackedValue(impl, [this, i] { return saved_name(i); });
       saved.value.array = shape_of(impl);
     }
     saved_.push_back(std::move(saved));
@@ -117,16 +137,15 @@ void FunctionCall::keep_values(std::span<const NDArray> inputs, std::span<const 
 
 NDArray FunctionCall::value(size_t i, const Step& step) const {
   const Saved& saved = saved_[i];
-  const NDArray read =
-      saved.packed ? saved.packed.unpack(*saved.value.array,
-                                         [i] { return concat("value ", i, " that [Function] saved"); })
-                   : NDArray(saved.value.array);
+  const NDArray read = saved.packed
+                           ? saved.packed.unpack(*saved.value.array, [this, i] { return saved_name(i); })
+                           : NDArray(saved.value.array);
   const ArrayImpl& array = read.impl();
   if (const uint32_t changes = saved.packed ? 0 : saved.value.changes(array); changes != 0)
-    throw_changed(array, changes, concat("value ", i, " that [Function] saved"), "forward() returned");
+    throw_changed(array, changes, saved_name(i), "forward() returned");
   if (!step.recorded || !is_floating(array.dtype)) return read;
   MX_CHECK(
-      saved.origin != Origin::other, InvalidState, "[Function] expected value ", i,
+      saved.origin != Origin::other, InvalidState, "[", name(), "] expected value ", i,
       " that forward() saved to be an input, an output or a view of one, because second derivatives are "
       "requested, got another array of ",
       array.dtype, ' ', array.shape,
@@ -143,13 +162,24 @@ NDArray FunctionCall::value(size_t i, const Step& step) const {
 }
 
 void FunctionCall::back(const Step& step) const {
+  try {
+    compute(step);
+  } catch (const Error&) {
+    std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
+      return concat(text, " (in the gradient of [", name(), "], called at ", where_.file_name(), ':',
+                    where_.line(), ')');
+    }));
+  }
+}
+
+void FunctionCall::compute(const Step& step) const {
   const Scope scope(*this, step);
   const std::vector<NDArray> gradients = function_->backward(step.heads);
-  MX_CHECK(gradients.size() == types_.size(), InvalidArgument, "[Function] expected ", types_.size(),
+  MX_CHECK(gradients.size() == types_.size(), InvalidArgument, "[", name(), "] expected ", types_.size(),
            " gradients from backward(), one per input, got ", gradients.size());
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) continue;
-    MX_CHECK(gradients[i].shape() == types_[i].shape, InvalidArgument, "[Function] expected gradient ", i,
+    MX_CHECK(gradients[i].shape() == types_[i].shape, InvalidArgument, "[", name(), "] expected gradient ", i,
              " from backward() to have the input's shape ", types_[i].shape, ", got shape ",
              gradients[i].shape());
     step.results[i] = gradients[i].to(types_[i].dtype);
@@ -170,7 +200,8 @@ void FunctionCall::record(const std::shared_ptr<FunctionCall>& call, std::span<c
     if (is_floating(outputs[i].dtype())) set_edge(outputs[i].impl(), node, static_cast<uint32_t>(i));
 }
 
-std::vector<NDArray> apply_function(std::shared_ptr<Function> function, std::span<const NDArray> inputs) {
+std::vector<NDArray> apply_function(std::shared_ptr<Function> function, std::span<const NDArray> inputs,
+                                    std::source_location where, const std::string& name) {
   std::vector<Edge> edges;
   std::vector<NDArray> own;
   bool any = false;
@@ -186,14 +217,14 @@ std::vector<NDArray> apply_function(std::shared_ptr<Function> function, std::spa
     }
     any = any || edges.back();
   }
-  const auto call = std::make_shared<FunctionCall>(std::move(function));
+  const auto call = std::make_shared<FunctionCall>(std::move(function), CallPlace::of(where), name);
   const uint64_t begin = Storage::new_moment();
   std::vector<uint32_t> versions;
   for (const NDArray& input : own) versions.push_back(input.impl().storage->version());
   const std::vector<NDArray> returned = call->run(any ? own : inputs);
   for (size_t i = 0; i < own.size(); ++i)
-    MX_CHECK(!edges[i] || own[i].impl().storage->version() == versions[i], InvalidState,
-             "[Function] expected forward() not to change recorded inputs in place, got one that has changed "
+    MX_CHECK(!edges[i] || own[i].impl().storage->version() == versions[i], InvalidState, "[", call->name(),
+             "] expected forward() not to change recorded inputs in place, got one that has changed "
              "input ",
              i, " of shape ", own[i].shape(), "; change a clone() of it instead");
   // New arrays in any case. forward() may have returned an input, or the function may keep an output in a

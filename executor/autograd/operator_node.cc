@@ -27,12 +27,13 @@ void OperatorNode::free() noexcept {
 }
 
 // Returns true if the value of input i must be saved, because a gradient that will be needed reads it. With
-// `crosswise` uses, only the gradients of the other inputs read it.
+// `crosswise` uses, only the gradients of the other listed inputs read it: not its own, and not that of a
+// bias.
 bool OperatorNode::saves_input(const GradientUses& uses, size_t i) const {
   if (!has_bit(uses.inputs, i)) return false;
-  if (!uses.crosswise || !edges_[i]) return true;
+  if (!uses.crosswise) return true;
   for (size_t j = 0; j < inputs_; ++j)
-    if (j != i && edges_[j]) return true;
+    if (j != i && edges_[j] && has_bit(uses.inputs, j)) return true;
   return false;
 }
 

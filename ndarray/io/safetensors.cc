@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <string_view>
 #include <unordered_set>
 
 #include "engine/base/check.h"
@@ -102,10 +103,23 @@ void check_offsets(std::vector<detail::HeaderTensor>& tensors, uint64_t data_byt
            data_bytes);
 }
 
+/// Their first bytes would be taken for the length of a header.
+void refuse_other_formats(Bytes file, const std::string& where) {
+  const std::string_view begin(reinterpret_cast<const char*>(file.data()), std::min<size_t>(file.size(), 8));
+  MX_CHECK(!begin.starts_with("PK\3\4"), FormatError, where,
+           ": expected a safetensors file, got a zip archive, such as a .pt file of PyTorch or an .npz file. "
+           "For a "
+           ".pt file, call in Python `from safetensors.torch import save_file; save_file(model.state_dict(), "
+           "\"m.safetensors\")`; load_npz() reads an .npz file");
+  MX_CHECK(!begin.starts_with("\x93NUMPY"), FormatError, where,
+           ": expected a safetensors file, got a .npy file of NumPy, which load_npy() reads");
+}
+
 }  // namespace
 
 Safetensors parse_safetensors(Bytes file, const std::string& path) {
   const std::string where = "[safetensors] " + in_quotes(path);
+  refuse_other_formats(file, where);
   ByteReader reader(file, where);
   const auto header_bytes = reader.number<uint64_t>("the length of the header");
   MX_CHECK(header_bytes <= kMaxSafetensorsHeaderBytes, FormatError, where, ": expected a header of at most ",

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "nn/data/batch.h"
 
 namespace mx::data {
@@ -18,13 +19,29 @@ class BatchRun {
  public:
   virtual ~BatchRun() = default;
   /// Advances to the next batch. Throws the error of that batch; the next call then skips it.
-  virtual void next() = 0;
+  void advance() {
+    has_batch_ = false;
+    next();
+    has_batch_ = true;
+  }
   bool at_end() const { return at_end_; }
-  Batch& batch() { return current_; }
+  /// Throws InvalidState if the last advance() has thrown.
+  Batch& batch() {
+    MX_CHECK(
+        has_batch_, InvalidState,
+        "[Loader] expected an iterator with a batch, got none: the step to this batch failed; ++ goes on to "
+        "the next one");
+    return current_;
+  }
 
  protected:
+  virtual void next() = 0;
+
   Batch current_;
   bool at_end_ = false;
+
+ private:
+  bool has_batch_ = false;
 };
 
 }  // namespace detail
@@ -43,13 +60,13 @@ class BatchIterator {
   /// For loaders.
   explicit BatchIterator(std::shared_ptr<detail::BatchRun> run) : run_(std::move(run)) {}
 
-  /// Throws InvalidState at the end, as the next two do.
+  /// Throws InvalidState at the end, as the next two do, and after a ++ that has thrown.
   Batch& operator*() const { return checked().batch(); }
   Batch* operator->() const { return &**this; }
   /// Advances to the next batch. Throws the error of a batch that could not be made; the next ++ then skips
   /// it.
   BatchIterator& operator++() {
-    checked().next();
+    checked().advance();
     return *this;
   }
   void operator++(int) { ++*this; }

@@ -5,6 +5,8 @@
 #include <limits>
 #include <span>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "engine/base/check.h"
 #include "ndarray/io/atomic_file.h"
@@ -204,6 +206,7 @@ CsvTable parse_csv(io::Bytes bytes, const std::string& path, const CsvOptions& o
   const std::string where = detail::place("csv", path);
   CsvScanner scanner({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, where, options);
   std::vector<CsvTable::Column> columns;
+  std::unordered_set<std::string> names;
   std::vector<Record> records;
   Record record;
   if (options.header) {
@@ -212,9 +215,8 @@ CsvTable parse_csv(io::Bytes bytes, const std::string& path, const CsvOptions& o
     for (size_t i = 0; i < record.fields.size(); ++i) {
       const std::string& name = record.fields[i];
       const std::string short_name(record.in_quotes[i] != 0 ? std::string_view(name) : trimmed(name));
-      for (const CsvTable::Column& other : columns)
-        MX_CHECK(other.name != short_name, FormatError, where, ": expected different names of columns, got '",
-                 excerpt(short_name), "' twice");
+      MX_CHECK(names.insert(short_name).second, FormatError, where,
+               ": expected different names of columns, got '", excerpt(short_name), "' twice");
       columns.push_back({short_name});
     }
   }
@@ -223,15 +225,18 @@ CsvTable parse_csv(io::Bytes bytes, const std::string& path, const CsvOptions& o
       more = scanner.next(record);
       if (!more) return;
       if (columns.empty())
-        for (size_t i = 0; i < record.fields.size(); ++i) columns.push_back({std::to_string(i)});
+        for (size_t i = 0; i < record.fields.size(); ++i) {
+          columns.push_back({std::to_string(i)});
+          names.insert(columns.back().name);
+        }
       MX_CHECK(record.fields.size() == columns.size(), FormatError, where, ": expected ", columns.size(),
                " fields in the record at offset ", record.offset, ", line ", record.line, ", got ",
                record.fields.size());
       records.push_back(record);
     });
   for (const auto& [name, type] : options.types)
-    MX_CHECK(std::any_of(columns.begin(), columns.end(), [&](const auto& c) { return c.name == name; }),
-             InvalidArgument, "[csv] expected types of columns that the file has, got one for '", name, "'");
+    MX_CHECK(names.contains(name), InvalidArgument,
+             "[csv] expected types of columns that the file has, got one for '", name, "'");
   for (size_t i = 0; i < columns.size(); ++i) {
     const auto given = options.types.find(columns[i].name);
     columns[i].type =
@@ -282,9 +287,14 @@ CsvTable::CsvTable(std::vector<Column> columns, int64_t rows) : columns_(std::mo
 }
 
 const CsvTable::Column& CsvTable::column(const std::string& name) const {
+  for (const Column& column : columns_)
+    if (column.name == name) return column;
+  throw_unknown(name);
+}
+
+void CsvTable::throw_unknown(const std::string& name) const {
   std::string known;
   for (const Column& column : columns_) {
-    if (column.name == name) return column;
     if (!known.empty()) known += ", ";
     known += column.name;
   }
@@ -292,21 +302,31 @@ const CsvTable::Column& CsvTable::column(const std::string& name) const {
       mx::detail::concat("[csv] expected the name of a column (", known, "), got '", name, "'"));
 }
 
-NDArray CsvTable::operator[](const std::string& name) const {
-  const Column& chosen = column(name);
-  MX_CHECK(chosen.type != CsvType::text, InvalidArgument, "[csv] expected a column of numbers, got '", name,
-           "', which has text; codes() numbers its values");
+NDArray CsvTable::operator[](const std::string& name) const { return numbers(column(name)); }
+
+NDArray CsvTable::numbers(const Column& chosen) {
+  MX_CHECK(chosen.type != CsvType::text, InvalidArgument, "[csv] expected a column of numbers, got '",
+           chosen.name, "', which has text; codes() numbers its values");
   return chosen.type == CsvType::integer ? array(chosen.integers) : array(chosen.reals);
 }
 
 NDArray CsvTable::matrix(const std::vector<std::string>& names, DType dtype) const {
-  std::vector<std::string> chosen = names;
-  if (chosen.empty())
-    for (const Column& column : columns_) chosen.push_back(column.name);
+  std::vector<const Column*> chosen;
+  if (names.empty()) {
+    for (const Column& column : columns_) chosen.push_back(&column);
+  } else {
+    std::unordered_map<std::string_view, const Column*> by_name;
+    for (const Column& column : columns_) by_name.try_emplace(column.name, &column);
+    for (const std::string& name : names) {
+      const auto found = by_name.find(name);
+      if (found == by_name.end()) throw_unknown(name);
+      chosen.push_back(found->second);
+    }
+  }
   NDArray made = empty({rows_, static_cast<int64_t>(chosen.size())}, dtype);
   for (size_t i = 0; i < chosen.size(); ++i)
     made.slice(1, {static_cast<int64_t>(i), static_cast<int64_t>(i) + 1})
-        .copy_from((*this)[chosen[i]].to(dtype).expand_dims(1));
+        .copy_from(numbers(*chosen[i]).to(dtype).expand_dims(1));
   return made;
 }
 

@@ -71,6 +71,9 @@ class CsvTable {
   Codes codes(const std::string& name) const;
 
  private:
+  static NDArray numbers(const Column& column);
+  [[noreturn]] void throw_unknown(const std::string& name) const;
+
   std::vector<Column> columns_;
   int64_t rows_;
 };

@@ -24,6 +24,10 @@ ArrayDataset::ArrayDataset(std::vector<NDArray> arrays, std::vector<std::string>
   }
   MX_CHECK(names_.empty() || names_.size() == arrays_.size(), InvalidArgument,
            "[ArrayDataset] expected one name for each of ", arrays_.size(), " arrays, got ", names_.size());
+  for (size_t i = 0; i < names_.size(); ++i)
+    MX_CHECK(std::find(names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(i), names_[i]) ==
+                 names_.begin() + static_cast<std::ptrdiff_t>(i),
+             InvalidArgument, "[ArrayDataset] expected different names, got '", names_[i], "' twice");
 }
 
 std::vector<NDArray> ArrayDataset::gather(const Indices& indices) const {

@@ -62,7 +62,7 @@ class ArrayDataset final : public Dataset {
  public:
   /// Takes arrays with the same first dimension, of any types, on any devices. The arrays of a batch are on
   /// the same devices. Throws InvalidArgument if the sizes differ, if there is no array, and for names that
-  /// are not as many as the arrays.
+  /// are not as many as the arrays or not different.
   explicit ArrayDataset(std::vector<NDArray> arrays, std::vector<std::string> names = {});
   // There is no move constructor: a move copies the handles, so a data set that was moved from stays valid.
   ArrayDataset(const ArrayDataset&) = default;

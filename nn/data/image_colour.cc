@@ -117,6 +117,7 @@ SampleTransform cutout(int64_t side, int64_t holes, double fill, size_t field) {
            "[cutout] expected a side from 1 to 2^20 and at least one hole, got ", side, " and ", holes);
   return [=](Sample& sample, SampleRandom& random) {
     HostArray& image = coloured(sample, field, "cutout");
+    detail::check_channels_last(image, "cutout");
     const int64_t height = image.size(0), width = image.size(1), channels = image.size(2);
     if (image.numel() == 0) return;
     for (int64_t hole = 0; hole < holes; ++hole) {
@@ -182,6 +183,7 @@ HostArray transposed(const HostArray& image, int64_t rows, int64_t columns, cons
 SampleTransform channels_first(size_t field) {
   return [field](Sample& sample, SampleRandom&) {
     const HostArray& image = coloured(sample, field, "channels_first");
+    detail::check_channels_last(image, "channels_first");
     const int64_t height = image.size(0), width = image.size(1), channels = image.size(2);
     sample[field] = transposed(image, height * width, channels, {channels, height, width});
   };

@@ -23,6 +23,7 @@ HostArray& image_of(Sample& sample, size_t field, const char* op) {
            InvalidArgument, "[", op,
            "] expected an image (height, width, channels) with pixels, u8 or f32, got ", image.dtype(),
            " of shape ", image.shape());
+  detail::check_channels_last(image, op);
   return image;
 }
 
@@ -174,11 +175,18 @@ SampleTransform mirrored(double probability, bool vertical, const ImageFields& f
 
 }  // namespace
 
+void detail::check_channels_last(const HostArray& image, const char* op) {
+  const int64_t first = image.size(0), last = image.size(2);
+  MX_CHECK((first != 1 && first != 3 && first != 4) || last <= 4, InvalidArgument, "[", op,
+           "] expected an image (height, width, channels), got shape ", image.shape(),
+           ", which looks like (channels, height, width) (did channels_first() come before?)");
+}
+
 SampleTransform crop(int64_t top, int64_t left, int64_t height, int64_t width, double fill,
                      const ImageFields& fields) {
   check_side(height, width, "crop");
   constexpr int64_t kFarthest = 1 << 30;
-  MX_CHECK(std::abs(top) <= kFarthest && std::abs(left) <= kFarthest, InvalidArgument,
+  MX_CHECK(top >= -kFarthest && top <= kFarthest && left >= -kFarthest && left <= kFarthest, InvalidArgument,
            "[crop] expected a corner within 2^30 pixels, got ", top, " and ", left);
   return [=](Sample& sample, SampleRandom&) {
     apply_window(sample, {top, left, height, width}, fill, fields, "crop");

@@ -13,7 +13,9 @@
 //
 // Each function computes one image in one thread, in the same order always: a result has the same bits at any
 // number of threads. Constructors throw InvalidArgument for invalid limits, and transforms for fields that do
-// not fit. Rounding to u8 is to the nearest, halves up.
+// not fit. An image whose first dimension is 1, 3 or 4 and whose last one is larger than 4 is taken for
+// (channels, height, width): transforms that move pixels throw, since channels_first() must come after them.
+// Rounding to u8 is to the nearest, halves up.
 #pragma once
 
 #include <cstdint>
@@ -78,6 +80,11 @@ SampleTransform normalise_image(std::vector<double> mean, std::vector<double> de
 SampleTransform channels_first(size_t field = 0);
 /// (channels, height, width) becomes (height, width, channels), as the other transforms need it.
 SampleTransform channels_last(size_t field = 0);
+
+namespace detail {
+/// Throws InvalidArgument for an image of which the shape shows that the channels come first.
+void check_channels_last(const HostArray& image, const char* op);
+}  // namespace detail
 
 /// Resamples an image as resize() does.
 HostArray resized(const HostArray& image, int64_t height, int64_t width);

@@ -99,7 +99,7 @@ Loader::Iterator Loader::begin(std::source_location where) try {
   progress_ = run->progress();
   ++next_epoch_;
   next_position_ = 0;
-  run->next();
+  run->advance();
   return Iterator(run);
 } catch (const Error&) {
   mx::detail::rethrow_at(where);

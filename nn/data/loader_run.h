@@ -37,7 +37,6 @@ class Loader::Run final : public detail::BatchRun {
   /// Pushes the first batches.
   Run(std::shared_ptr<const Core> core, int64_t epoch, int64_t position, const std::source_location& where);
 
-  void next() override;
   const std::shared_ptr<Progress>& progress() const { return progress_; }
 
  private:
@@ -51,6 +50,7 @@ class Loader::Run final : public detail::BatchRun {
     std::exception_ptr error = nullptr;
   };
 
+  void next() override;
   bool step();
   void fill_queue();
   void finish_what_is_ready();

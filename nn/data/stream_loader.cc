@@ -250,7 +250,7 @@ StreamLoader::StreamLoader(IterableHandle dataset, StreamOptions o) {
 StreamLoader::Iterator StreamLoader::begin() {
   run_ = std::make_shared<Run>(core_, next_);
   next_ = {next_.epoch + 1, 0};
-  run_->next();
+  run_->advance();
   return Iterator(run_);
 }
 

@@ -95,4 +95,18 @@ void Custom::update(const NDArray& logits, const NDArray& labels, std::source_lo
   mean_.update(function_(logits, labels), 1, where);
 }
 
+NDArray detail::as_row(const NDArray& values, int64_t index, int64_t count) {
+  Shape shape = values.shape();
+  shape.insert(0, count);
+  NDArray rows = zeros(shape, values.dtype(), values.context());
+  rows.slice(0, {index, index + 1}).copy_from(values.expand_dims(0));
+  return rows;
+}
+
+void Metric::join(const std::vector<NDArray>& rows, std::source_location where) const {
+  throw InvalidState(mx::detail::concat("[metric] expected a metric with a join() of its own, got ",
+                                        rows.size(), " arrays for one whose sums add up (called at ",
+                                        where.file_name(), ':', where.line(), ')'));
+}
+
 }  // namespace mx::metric

@@ -36,6 +36,8 @@ namespace mx::metric {
 namespace detail {
 /// Throws InvalidArgument if there are no sums.
 void check_sums(const std::vector<NDArray>& sums, const std::string& name, std::source_location where);
+/// Returns an array with `count` rows, of which row `index` is `values` and the others are 0.
+NDArray as_row(const NDArray& values, int64_t index, int64_t count);
 }  // namespace detail
 
 /// The results of one step of training or testing. Fields that a metric does not use may be empty handles.
@@ -53,10 +55,14 @@ class Metric {
   virtual double value() const = 0;
   /// Removes all counts and errors.
   virtual void reset() = 0;
-  /// Returns the arrays of counts and sums, which are those in use. The sums of these arrays over several
-  /// metrics of one kind are the arrays of all their updates together. Empty if the metric has no such
-  /// arrays.
+  /// Returns the arrays of counts and sums, which are those in use. Empty if the metric has no such arrays.
   virtual std::vector<NDArray> sums() const { return {}; }
+  /// Returns true if the sums of these arrays over several metrics of one kind are the arrays of all their
+  /// updates together. Otherwise join() computes those.
+  virtual bool sums_add_up() const { return true; }
+  /// Replaces sums() by the arrays of all updates of several metrics. `rows` has one array for each of
+  /// sums(): its row i is the array of metric i. Only for metrics whose sums do not add up.
+  virtual void join(const std::vector<NDArray>& rows, std::source_location where) const;
 };
 
 struct ClassOptions {
@@ -185,8 +191,9 @@ class Composite {
     return *this;
   }
 
-  /// Updates all metrics. Throws InvalidArgument, with the metric's name, if a metric needs an array that is
-  /// not given.
+  /// Updates all metrics, in the order in which they were added. Throws InvalidArgument, with the metric's
+  /// name, if a metric needs an array that is not given or does not fit; the metrics before it have counted
+  /// the batch, and reset() makes all agree again.
   void update(const NDArray& logits, const NDArray& labels, const NDArray& loss = {},
               std::source_location where = std::source_location::current());
   /// Returns names and values, in the order in which the metrics were added. Waits.
@@ -202,7 +209,7 @@ class Composite {
   std::vector<std::pair<std::string, std::shared_ptr<Metric>>> metrics_;
 };
 
-/// Replaces a metric's counts by their sums over all processes of a KVStore, in all processes, which call
+/// Replaces a metric's counts by those of all processes of a KVStore, in all processes, which call
 /// this in the same order. Returns at once. Call it once after an epoch, before value(); reset() begins a new
 /// count. (Counts of a second sync() without reset() would be added several times.) `name` names the values
 /// in errors. Throws InvalidArgument for a metric without sums().
@@ -211,8 +218,17 @@ void sync(const Metric& metric, Store& store, const std::string& name,
           std::source_location where = std::source_location::current()) {
   const std::vector<NDArray> sums = metric.sums();
   detail::check_sums(sums, name, where);
-  for (size_t i = 0; i < sums.size(); ++i)
-    store.allreduce({name + ' ' + std::to_string(i)}, {sums[i]}, {sums[i]});
+  if (metric.sums_add_up()) {
+    for (size_t i = 0; i < sums.size(); ++i)
+      store.allreduce({name + ' ' + std::to_string(i)}, {sums[i]}, {sums[i]});
+    return;
+  }
+  std::vector<NDArray> rows;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    rows.push_back(detail::as_row(sums[i], store.rank(), store.size()));
+    store.allreduce({name + ' ' + std::to_string(i)}, {rows[i]}, {rows[i]});
+  }
+  metric.join(rows, where);
 }
 template <class Store>
 void sync(const Composite& metrics, Store& store, const std::string& name = "metric",

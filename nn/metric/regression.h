@@ -22,47 +22,50 @@ class PairMetric : public Metric {
   std::vector<NDArray> sums() const override { return {sums_}; }
 
  protected:
-  explicit PairMetric(const char* name);
-  /// Sums over all pairs (x, y).
-  struct Sums {
-    double n, absolute, squared;  ///< 1, |x - y|, (x - y)^2
-    double x, y, xx, yy, xy;
+  enum class Sums {
+    errors,  ///< the number of pairs, the sums of |x - y| and (x - y)^2
+    moments  ///< the number of pairs, the means of x and y, the sums of dx^2, dy^2 and dx * dy, where dx and
+             ///< dy are the differences from the means
   };
+  PairMetric(const char* name, Sums kind);
   /// Waits.
-  Sums totals() const;
+  std::vector<double> totals() const { return sums_.to_vector<double>(); }
 
  private:
   const char* name_;
-  NDArray sums_;  // f64 (8,), as in Sums
+  Sums kind_;
+  NDArray sums_;  // f64
 };
 
 /// The mean of |x - y|.
 class MAE : public PairMetric {
  public:
-  MAE() : PairMetric("mae") {}
+  MAE() : PairMetric("mae", Sums::errors) {}
   double value() const override;
 };
 
 /// The mean of (x - y)^2.
 class MSE : public PairMetric {
  public:
-  MSE() : PairMetric("mse") {}
+  MSE() : PairMetric("mse", Sums::errors) {}
   double value() const override;
 };
 
 /// The square root of the mean of (x - y)^2.
 class RMSE : public PairMetric {
  public:
-  RMSE() : PairMetric("rmse") {}
+  RMSE() : PairMetric("rmse", Sums::errors) {}
   double value() const override;
 };
 
-/// Pearson's correlation of x and y; NaN if one of them is constant. Computed from sums of powers, so the
-/// error is about 1e-16 times the square of mean / standard deviation.
+/// Pearson's correlation of x and y; NaN if one of them is constant. Accumulates means and sums of products
+/// of differences from them, so large means lose no digits.
 class Pearson : public PairMetric {
  public:
-  Pearson() : PairMetric("pearson") {}
+  Pearson() : PairMetric("pearson", Sums::moments) {}
   double value() const override;
+  bool sums_add_up() const override { return false; }
+  void join(const std::vector<NDArray>& rows, std::source_location where) const override;
 };
 
 }  // namespace mx::metric

@@ -1,6 +1,7 @@
 #include "nn/training/checkpoint.h"
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -170,7 +171,15 @@ void Checkpoint::load(const std::string& path, std::source_location where) try {
   const std::string place = mx::detail::place_of(where);
   MX_CHECK(problems.empty(), InvalidArgument, "[checkpoint] ", problems, " (in ", path,
            place.empty() ? "" : "; called at ", place, ')');
-  for (const Part& part : parts_) part.load(by_part[part.name]);
+  for (const Part& part : parts_) {
+    try {
+      part.load(by_part[part.name]);
+    } catch (const Error&) {
+      std::rethrow_exception(rewrite_current_exception([&](const std::string& text) {
+        return mx::detail::concat(text, " (part '", part.name, "' of ", path, ')');
+      }));
+    }
+  }
 } catch (const Error&) {
   mx::detail::rethrow_at(where);
 }

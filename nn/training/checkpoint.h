@@ -17,9 +17,10 @@
 // in the data, and random generators. An object that is added must outlive the checkpoint.
 //
 // The file is replaced as a whole: a process that is killed while it saves leaves the old file or the new
-// one. With several processes, process 0 saves; parts whose state_dict() is a call of all processes (a
-// trainer with a sharded optimiser) need state() in all, and save(path, state) in process 0. Thread-safety:
-// one thread at a time.
+// one, and perhaps a part of the new one as ".NAME.PID-N.tmp" in the same folder, which may be deleted. With
+// several processes, process 0 saves; parts whose state_dict() is a call of all processes (a trainer with a
+// sharded optimiser) need state() in all, and save(path, state) in process 0. Thread-safety: one thread at a
+// time.
 #pragma once
 
 #include <concepts>
@@ -71,8 +72,9 @@ class Checkpoint {
   void save(const std::string& path) const { save(path, state()); }
   void save(const std::string& path, const NamedArrays& state) const;
   /// Loads all parts. Throws InvalidArgument for a file that lacks a part or has others, or other texts,
-  /// before anything is changed. A part whose arrays do not fit throws its own error; parts that were added
-  /// before it have been loaded then. Throws FileError and FormatError as load_safetensors().
+  /// before anything is changed. A part whose arrays do not fit throws its own error, with the name of the
+  /// part and the file; parts that were added before it have been loaded then. Throws FileError and
+  /// FormatError as load_safetensors().
   void load(const std::string& path, std::source_location where = std::source_location::current());
   /// Returns false if there is no such file. Throws FileError if that cannot be found out.
   bool load_if_exists(const std::string& path, std::source_location where = std::source_location::current());

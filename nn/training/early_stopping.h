@@ -35,7 +35,8 @@ class EarlyStopping {
   /// Returns whether the last value was the best so far.
   bool improved() const { return values_ > 0 && bad_ == 0; }
   double best() const { return best_; }
-  /// Returns the number of the best value, from 0; -1 before the first one that is not NaN.
+  /// Returns the number of the best value, from 0; -1 before the first one that improves. The best one is at
+  /// first infinity (maximize: minus infinity), which NaN and infinity itself do not improve.
   int64_t best_value() const { return best_at_; }
 
   /// Returns "best", "best_value", "bad" and "values".

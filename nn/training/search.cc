@@ -134,14 +134,28 @@ AttrMap SearchSpace::sample(uint64_t seed, int64_t number) const {
   return values;
 }
 
-std::vector<AttrMap> SearchSpace::grid(int64_t points) const {
-  check_at_least("SearchSpace", "points", 1, points, std::source_location::current());
+int64_t SearchSpace::grid_values(const Entry& entry, int64_t points) {
+  if (!entry.values.empty()) return static_cast<int64_t>(entry.values.size());
+  const bool few = entry.integral && entry.high - entry.low < static_cast<double>(points);
+  return few ? static_cast<int64_t>(entry.high - entry.low) + 1 : points;
+}
+
+std::vector<AttrMap> SearchSpace::grid(IntArg points, std::source_location where) const {
+  check_at_least("SearchSpace", "points", 1, points, where);
+  int64_t combinations = 1;
+  for (const Entry& entry : entries_) {
+    const int64_t count = grid_values(entry, points);
+    MX_CHECK(count <= kMostCombinations / combinations, InvalidArgument,
+             "[SearchSpace] expected a grid of at most ", kMostCombinations, " combinations, got ", count,
+             " values of '", entry.name, "' with ", combinations, " combinations of the names before it; ",
+             "use fewer points, or random_search() (called at ", where.file_name(), ':', where.line(), ')');
+    combinations *= count;
+  }
   std::vector<AttrMap> all(1);
   for (const Entry& entry : entries_) {
     std::vector<AttrValue> values = entry.values;
     if (values.empty()) {
-      const bool few = entry.integral && entry.high - entry.low < static_cast<double>(points);
-      const int64_t count = few ? static_cast<int64_t>(entry.high - entry.low) + 1 : points;
+      const int64_t count = grid_values(entry, points);
       for (int64_t k = 0; k < count; ++k) {
         const double share = count == 1 ? 0.5 : static_cast<double>(k) / static_cast<double>(count - 1);
         if (entry.integral) {
@@ -206,7 +220,7 @@ SearchResult grid_search(const SearchSpace& space, const Objective& objective, c
   check_search("grid_search", objective, options.parallel, where);
   check_at_least("grid_search", "points", 1, options.points, where);
   std::vector<Trial> trials;
-  for (AttrMap& values : space.grid(options.points)) {
+  for (AttrMap& values : space.grid(options.points, where)) {
     const auto number = static_cast<int64_t>(trials.size());
     trials.push_back({.number = number, .values = std::move(values), .seed = seed_of(options.seed, number)});
   }
@@ -220,6 +234,11 @@ SearchResult successive_halving(const SearchSpace& space, const Objective& objec
   check_at_least(kOp, "trials", 1, options.trials, where);
   check_at_least(kOp, "budget", 1, options.budget, where);
   check_at_least(kOp, "factor", 2, options.factor, where);
+  int64_t largest = options.budget;
+  for (int64_t left = options.trials / options.factor; left > 0; left /= options.factor)
+    MX_CHECK(!__builtin_mul_overflow(largest, int64_t{options.factor}, &largest), InvalidArgument, "[", kOp,
+             "] expected budgets below 2^63 in all rungs, got ", options.trials, " trials with a budget of ",
+             options.budget, " and a factor of ", options.factor, mx::detail::called_at(where));
   std::vector<Trial> trials = sampled(space, options.seed, options.trials, options.budget);
   SearchResult all;
   while (true) {

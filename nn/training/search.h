@@ -44,7 +44,10 @@ class SearchSpace {
   AttrMap sample(uint64_t seed, int64_t number) const;
   /// Returns all combinations; the last name changes fastest. A range of real numbers has `points` values,
   /// evenly spaced (of a log_uniform: in the logarithm); a range of integers with more has as many.
-  std::vector<AttrMap> grid(int64_t points) const;
+  /// Throws InvalidArgument for more than kMostCombinations.
+  std::vector<AttrMap> grid(IntArg points,
+                            std::source_location where = std::source_location::current()) const;
+  static constexpr int64_t kMostCombinations = 1'000'000;
 
  private:
   struct Entry {
@@ -55,6 +58,7 @@ class SearchSpace {
   };
   void add(Entry entry);
   static AttrValue at(const Entry& entry, double share);
+  static int64_t grid_values(const Entry& entry, int64_t points);
 
   std::vector<Entry> entries_;
 };
@@ -99,8 +103,8 @@ struct HalvingOptions {
   IntArg parallel = 1;
 };
 
-/// All throw InvalidArgument for options below 1 (factor: below 2) and an empty function, before any trial.
-/// They wait for all trials.
+/// All throw InvalidArgument for options below 1 (factor: below 2), an empty function, a grid of too many
+/// combinations and a last budget of 2^63 or more, before any trial. They wait for all trials.
 SearchResult random_search(const SearchSpace& space, const Objective& objective,
                            const SearchOptions& options = {},
                            std::source_location where = std::source_location::current());

@@ -7,7 +7,8 @@
 namespace mx::optim::detail {
 
 inline void expect_at_least_0(Problems& problems, const char* name, double value) {
-  if (!at_least_0(value)) problems.add("expected ", name, " of at least 0, got ", value);
+  if (!at_least_0(value))
+    problems.add("expected ", name, " of at least 0", and_finite(value), ", got ", value);
 }
 
 /// Reports a value that is not from 0 to below 1.

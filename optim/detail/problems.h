@@ -42,6 +42,9 @@ class Problems {
 
 /// Returns true if the value is finite and at least 0; false for NaN.
 inline bool at_least_0(double value) { return value >= 0 && std::isfinite(value); }
+/// Returns what a message about a number that must be finite adds to "of at least 0" for one that is too
+/// large.
+inline const char* and_finite(double value) { return std::isinf(value) && value > 0 ? " and finite" : ""; }
 
 /// Returns "f32 (2, 3) on cpu(0)"; "nothing" for an empty handle.
 inline std::string describe(const NDArray& array) {

@@ -58,6 +58,10 @@ TEST(ArrayDatasetTest, RefusesArraysThatDoNotFit) {
                        }),
                        "got shapes (3, 2) and (2,)"));
   error_of<InvalidArgument>([] { ArrayDataset({zeros({3})}).array(1); });
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([] {
+                         ArrayDataset({zeros({3}), ones({3}), ones({3})}, {"x", "y", "x"});
+                       }),
+                       "expected different names, got 'x' twice"));
 }
 
 FunctionDataset squares(int64_t size) {

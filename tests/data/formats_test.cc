@@ -68,6 +68,24 @@ TEST(Csv, OptionsChooseSeparatorHeaderAndTypes) {
   EXPECT_EQ(0, csv("a,b\n").rows());
 }
 
+// The time was the square of the number of columns, also for reading all of them.
+TEST(Csv, TablesMayHaveManyColumns) {
+  constexpr int64_t kColumns = 3000;
+  std::string header, row;
+  for (int64_t i = 0; i < kColumns; ++i) {
+    header += (i == 0 ? "c" : ",c") + std::to_string(i);
+    row += (i == 0 ? "" : ",") + std::to_string(i);
+  }
+  const CsvTable table = csv(header + '\n' + row + '\n');
+  const NDArray all = table.matrix({}, f64);
+  EXPECT_EQ((Shape{1, kColumns}), all.shape());
+  EXPECT_EQ(arange(kColumns).to(f64).to_vector<double>(), all.to_vector<double>());
+  EXPECT_EQ((std::vector<double>{2999, 0, 2999}),
+            table.matrix({"c2999", "c0", "c2999"}, f64).to_vector<double>());
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { table.matrix({"c1", "d"}); }), "got 'd'"));
+  EXPECT_TRUE(contains(csv_refused(header + ",c1500\n"), "'c1500' twice"));
+}
+
 TEST(Csv, DamagedRecordsAreNamedByLineAndOffset) {
   EXPECT_TRUE(
       contains(csv_refused("a,b\n1,2\n3\n"), "expected 2 fields in the record at offset 8, line 3, got 1"));

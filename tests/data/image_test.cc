@@ -355,12 +355,41 @@ TEST(ImageOps, NormaliseConvertsAndChannelsComeFirst) {
   for (int i = 0; i < 6; ++i) EXPECT_NEAR(expected[i], made.data<float>()[i], 1e-6);
 }
 
+TEST(ImageOps, ChannelsFirstComesAfterWhatMovesPixels) {
+  const std::vector<std::pair<std::string, SampleTransform>> all = {
+      {"flip", flip(1)},
+      {"flip_vertical", flip_vertical(1)},
+      {"crop", crop(0, 0, 2, 2)},
+      {"center_crop", center_crop(2, 2)},
+      {"random_crop", random_crop(2, 2)},
+      {"pad_image", pad_image(9, 9)},
+      {"resize", resize(4, 4)},
+      {"resize_shorter", resize_shorter(4)},
+      {"random_resized_crop", random_resized_crop(4, 4)},
+      {"cutout", cutout(2)},
+      {"channels_first", channels_first()}};
+  for (const auto& [name, transform] : all)
+    for (const int64_t channels : {1, 3, 4}) {
+      const std::string message = error_of<InvalidArgument>([&] {
+        applied(chain({channels_first(), transform}), pattern(7, 6, channels));
+      });
+      EXPECT_TRUE(contains(message, '[' + name + ']')) << message;
+      EXPECT_TRUE(contains(message, "did channels_first() come before?")) << message;
+      EXPECT_NO_THROW(
+          applied(chain({channels_first(), channels_last(), transform}), pattern(7, 6, channels)));
+    }
+  EXPECT_NO_THROW(applied(flip(1), pattern(1, 9, 3)));
+  EXPECT_NO_THROW(applied(flip(1), pattern(8, 8, 13)));
+}
+
 TEST(ImageOps, WhatMakesNoSenseIsRefused) {
   for (const auto& make : std::vector<std::function<void()>>{
            [] { crop(0, 0, 0, 1); }, [] { resize(-1, 5); }, [] { random_crop(1, 1, -1); }, [] { flip(1.5); },
            [] { colour_jitter({.hue = 0.6}); }, [] { colour_jitter({.contrast = NAN}); }, [] { cutout(0); },
            [] { normalise_image({0}, {0}); }, [] { normalise_image({}, {}); }, [] { chain({nullptr}); },
-           [] { random_resized_crop(4, 4, {.min_area = 0}); }, [] { resize_shorter(0); }})
+           [] { random_resized_crop(4, 4, {.min_area = 0}); }, [] { resize_shorter(0); },
+           [] { crop(INT64_MIN, 0, 2, 2); }, [] { crop(0, INT64_MIN, 2, 2); },
+           [] { crop(INT64_MAX, 0, 2, 2); }})
     error_of<InvalidArgument>(make);
   EXPECT_TRUE(contains(error_of<InvalidArgument>([] { applied(random_crop(5, 5), pattern(4, 9, 3)); }),
                        "images of at least 5 x 5 pixels with a padding of 0, got shape (4, 9, 3)"));

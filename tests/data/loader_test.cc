@@ -200,6 +200,8 @@ TEST_P(LoaderModes, AnErrorAtThePushComesAtTheStepToThatBatch) {
     ++it;
     EXPECT_EQ(1, it->number());
     EXPECT_TRUE(contains(error_of<std::runtime_error>([&] { ++it; }), "third"));
+    EXPECT_TRUE(contains(error_of<InvalidState>([&] { *it; }), "the step to this batch failed"));
+    error_of<InvalidState>([&] { it->number(); });
     ++it;  // continues with the next batch
     EXPECT_EQ(3, it->number());
     EXPECT_EQ((std::vector<int64_t>{60, 70}), it->labels().to_vector<int64_t>());

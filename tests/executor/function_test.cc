@@ -8,6 +8,7 @@
 #include "executor/autograd/functional.h"
 #include "operators/custom.h"
 #include "operators/operators.h"
+#include "operators/parameter.h"
 #include "tests/support/errors.h"
 #include "tests/support/numeric_gradient.h"
 
@@ -140,7 +141,7 @@ TEST(Function, ASavedValueThatWasChangedInPlaceIsNamed) {
   const NDArray z = sum(y);
   y += 1;
   const std::string message = error_of<InvalidState>([&] { z.backward(); });
-  EXPECT_TRUE(contains(message, "value 0 that [Function] saved") && contains(message, "changed in place"))
+  EXPECT_TRUE(contains(message, "value 0 that [SavedExp] saved") && contains(message, "changed in place"))
       << message;
 }
 
@@ -158,6 +159,35 @@ TEST(Function, WhatIsNeitherInputNorOutputIsAnErrorWhereItsGradientIsNeeded) {
   const std::string message = error_of<InvalidState>(
       [&] { gradients({sum(apply<SavesAnother>({x})[0])}, {x}, {.create_graph = true}); });
   EXPECT_TRUE(contains(message, "value 0") && contains(message, "output")) << message;
+}
+
+TEST(Function, ErrorsOfTheBackwardPassNameTheTypeAndTheLine) {
+  struct TooFew : Function {
+    std::vector<NDArray> forward(std::span<const NDArray> in) override { return {in[0] * 1}; }
+    std::vector<NDArray> backward(std::span<const NDArray>) override { return {}; }
+  };
+  struct OtherShape : TooFew {
+    std::vector<NDArray> backward(std::span<const NDArray>) override { return {ones({2})}; }
+  };
+  const NDArray x = test::some({3}).requires_grad_();
+  const auto expect = [&](const NDArray& y, int line, const std::string& text) {
+    const std::string message = error_of<InvalidArgument>([&] { sum(y).backward(); });
+    EXPECT_TRUE(contains(message, text)) << message;
+    EXPECT_TRUE(contains(message, "function_test.cc:" + std::to_string(line))) << message;
+  };
+  const NDArray few = apply<TooFew>({x})[0];
+  expect(few, __LINE__ - 1, "[TooFew] expected 1 gradients from backward(), one per input, got 0");
+  const NDArray other = apply<OtherShape>({x})[0];
+  expect(other, __LINE__ - 1, "[OtherShape] expected gradient 0 from backward() to have");
+  const std::vector<NDArray> inputs = {x};
+  const NDArray listed = apply<TooFew>(inputs)[0];
+  expect(listed, __LINE__ - 1, "(in the gradient of [TooFew], called at ");
+  const auto back = [](std::span<const NDArray>) { return std::vector<NDArray>{}; };
+  const NDArray parameter = apply<TooFew>(Parameters{Parameter(x)})[0];
+  expect(parameter, __LINE__ - 1, "[TooFew]");
+  const auto forward = [](std::span<const NDArray> in) { return std::vector<NDArray>{in[0] * 1}; };
+  const NDArray closure = apply({x}, forward, back)[0];
+  expect(closure, __LINE__ - 1, "[apply] expected 1 gradients");
 }
 
 TEST(Function, SavedIsForBackwardOnly) {

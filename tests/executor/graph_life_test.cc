@@ -7,6 +7,7 @@
 #include "executor/autograd/autograd.h"
 #include "operators/operators.h"
 #include "tests/support/engine_cases.h"
+#include "tests/support/errors.h"
 #include "tests/support/live_memory.h"
 #include "tests/support/numeric_gradient.h"
 
@@ -14,6 +15,7 @@ namespace mx {
 namespace {
 
 using test::comes_down_to;
+using test::contains;
 using test::live_bytes;
 using test::settled_bytes;
 
@@ -86,6 +88,30 @@ TEST(GraphLife, WhatTheGradientDoesNotLookAtIsNotKept) {
   NDArray y = w;
   for (int i = 0; i < 20; ++i) y = y + 1.0;
   EXPECT_TRUE(comes_down_to(before + 2 * 128 * 128 * sizeof(double))) << live_bytes() - before;
+}
+
+// The bias needs a gradient, but that gradient reads no weight.
+TEST(GraphLife, AWeightMayChangeIfOnlyTheGradientOfXWouldReadIt) {
+  const NDArray x = test::some({2, 3}), image = test::some({1, 3, 2, 2});
+  NDArray w = test::some({3, 3}).requires_grad_(), b = test::some({3}).requires_grad_();
+  const auto changed = [&](const NDArray& y) {
+    {
+      const NoGrad pause;
+      w.fill_(1);
+    }
+    return sum(y);
+  };
+  changed(linear(x, w, b)).backward();
+  test::expect_close(sum(x, 0).broadcast_to({3, 3}).to_vector<double>(), w.grad().to_vector<double>(), 1e-12,
+                     "w");
+  EXPECT_EQ((std::vector<double>{2, 2, 2}), b.grad().to_vector<double>());
+  changed(addmm(b, x, w)).backward();
+  changed(convolution(image, w.reshape({3, 3, 1, 1}), b)).backward();
+  changed(convolution_transpose(image, w.reshape({3, 3, 1, 1}), b)).backward();
+  // With a gradient of x, it reads the weight.
+  const NDArray moving = x.clone().requires_grad_();
+  for (const NDArray& y : {linear(moving, w, b), addmm(b, moving, w)})
+    EXPECT_TRUE(contains(test::error_of<InvalidState>([&] { changed(y).backward(); }), "changed in place"));
 }
 
 TEST(GraphLife, AChainOfAHundredThousandNeedsNoDeepStack) {

@@ -270,6 +270,44 @@ TEST_P(FurtherMetricModes, ErrorsAndCorrelationAreThoseOfALoop) {
   EXPECT_TRUE(std::isnan(constant.value()));
 }
 
+// The sums of the squares of a constant that has no short binary form are not exactly n times its square.
+TEST(Metrics, TheCorrelationWithAConstantIsNaN) {
+  for (const double value : {0.1, 0.3, 1e6 + 0.7})
+    for (const int64_t n : {2, 3, 10, 49}) {
+      Pearson x, y, batches;
+      const NDArray other = arange(n).to(f64) * 0.77 + 1e8;
+      x.update(full({n}, value, f64), other);
+      y.update(other, full({n}, value, f64));
+      for (int64_t i = 0; i < n; ++i) batches.update(full({1}, value, f64), other.slice(0, {i, i + 1}));
+      EXPECT_TRUE(std::isnan(x.value())) << value << ' ' << n;
+      EXPECT_TRUE(std::isnan(y.value())) << value << ' ' << n;
+      EXPECT_TRUE(std::isnan(batches.value())) << value << ' ' << n;
+      batches.update(array({value + 1}), array({1e9}));
+      EXPECT_FALSE(std::isnan(batches.value())) << value << ' ' << n;
+    }
+}
+
+TEST(Metrics, LargeMeansDoNotChangeTheCorrelation) {
+  std::mt19937 random(3);
+  std::normal_distribution<double> normal;
+  std::vector<double> x, y;
+  Pearson near, far;
+  for (int i = 0; i < 30; ++i) {
+    x.push_back(std::round(normal(random) * 1024) / 1024);  // the sums below are exact
+    y.push_back(std::round((x.back() + normal(random)) * 1024) / 1024);
+  }
+  near.update(array(x), array(y));
+  far.update(array(x) + 1e8, array(y) - 1e9);
+  EXPECT_NEAR(correlation(x, y), near.value(), 1e-12);
+  EXPECT_NEAR(near.value(), far.value(), 1e-7);
+}
+
+TEST(Metrics, ErrorsRefuseBoolByItsType) {
+  MAE mae;
+  const std::string message = error_of<InvalidArgument>([&] { mae.update(zeros({2}, bool_), zeros({2})); });
+  EXPECT_TRUE(contains(message, "a type of numbers, got bool (2,)")) << message;
+}
+
 TEST(Metrics, TheProgramsOwnFunctionIsAveraged) {
   Custom error([](const NDArray& x, const NDArray& y) { return abs(x - y); });
   Composite all;
@@ -286,6 +324,8 @@ TEST(Metrics, TheProgramsOwnFunctionIsAveraged) {
 /// A store of two processes, the other of which has the values of `other`.
 struct TwoProcesses {
   std::map<std::string, NDArray> other;
+  int rank() const { return 1; }
+  int size() const { return 2; }
   void allreduce(const std::vector<std::string>& keys, const std::vector<NDArray>& values,
                  const std::vector<NDArray>& outs) {
     NDArray(outs[0]).copy_from(values[0] + other.at(keys[0]));
@@ -310,6 +350,18 @@ TEST(Metrics, SumsOverProcessesAreThoseOfAllSamples) {
       store.other["test " + name + ' ' + std::to_string(i)] = metric->sums()[i];
   sync(mine, store, "test");
   for (const auto& [name, value] : all.values()) EXPECT_NEAR(value, mine.value(name), 1e-12) << name;
+  // Moments do not add up: the other process sends its row of the table.
+  Pearson own, elsewhere, together;
+  const NDArray x = array({0.1, 0.2, 0.7, -3.0, 0.4}), y = array({1.0, -1.5, 0.25, 0.5, 9.0});
+  const auto update = [&](Pearson& metric, int64_t begin, int64_t end) {
+    metric.update(x.slice(0, {begin, end}), y.slice(0, {begin, end}));
+  };
+  update(own, 0, 2);
+  update(elsewhere, 2, 5);
+  update(together, 0, 5);
+  store.other["r 0"] = metric::detail::as_row(elsewhere.sums()[0], 0, 2);
+  sync(own, store, "r");
+  EXPECT_NEAR(together.value(), own.value(), 1e-12);
   const std::string message = error_of<InvalidArgument>([&] { sync(RocAuc(), store, "auc"); });
   EXPECT_TRUE(contains(message, "'auc'")) << message;
 }

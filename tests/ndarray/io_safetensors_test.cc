@@ -165,6 +165,15 @@ TEST(Safetensors, LengthsBeyondTheFileOrTheLimitAreRefusedBeforeAnythingIsAlloca
   for (size_t size = 0; size < 8; ++size) refused_safetensors(std::string(size, 'x'));
 }
 
+// The first bytes of such files, as a length, are beyond every limit, which says nothing to the reader.
+TEST(Safetensors, FilesOfOtherFormatsAreNamed) {
+  const std::string archive = refused_safetensors(std::string("PK\3\4", 4) + std::string(100, '\0'));
+  EXPECT_TRUE(contains(archive, "got a zip archive, such as a .pt file of PyTorch")) << archive;
+  EXPECT_TRUE(contains(archive, "save_file(model.state_dict(), \"m.safetensors\")")) << archive;
+  const std::string array = refused_safetensors("\x93NUMPY" + std::string(100, '\1'));
+  EXPECT_TRUE(contains(array, ".npy file of NumPy, which load_npy() reads")) << array;
+}
+
 TEST(Safetensors, BooleansOtherThanZeroAndOneAreRefused) {
   const std::string header = "{\"mask\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}";
   EXPECT_TRUE(contains(refused_safetensors(file_of(header, std::string("\0\1\2", 3))),

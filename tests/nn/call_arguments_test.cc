@@ -168,6 +168,36 @@ TEST(BackwardHooks, ReplaceGradients) {
   EXPECT_EQ(values(add.weight.array().grad()), (std::vector<float>{3, 3, 3}));
 }
 
+TEST(BackwardHooks, MayChangeNeitherTheNumberNorTheShapesOfGradients) {
+  using Arrays = std::vector<NDArray>;
+  Sequential net{Linear(3, 3), Linear(3, 2)};
+  const NDArray x = ones({2, 3});
+  const auto expect = [&](const HookHandle& hook, const std::string& text) {
+    const NDArray y = net(x);
+    const int line = __LINE__ - 1;
+    const std::string message = error_of<InvalidArgument>([&] { sum(y).backward(); });
+    EXPECT_TRUE(contains(message, "[1 (Linear)] expected a " + text)) << message;
+    EXPECT_TRUE(contains(message, "call_arguments_test.cc:" + std::to_string(line))) << message;
+    HookHandle(hook).remove();
+  };
+  const auto after = [&](const std::function<void(Arrays&)>& change) {
+    return net[1]->register_backward_hook(
+        [=](const Module&, Arrays& inputs, std::span<const NDArray>) { change(inputs); });
+  };
+  const auto before = [&](const std::function<void(Arrays&)>& change) {
+    return net[1]->register_backward_pre_hook([=](const Module&, Arrays& outputs) { change(outputs); });
+  };
+  expect(after([](Arrays& list) { list.clear(); }),
+         "backward hook not to change the number of gradients, 1, got one that left 0");
+  expect(after([](Arrays& list) { list.push_back(ones({1})); }), "backward hook not to change the number");
+  expect(after([](Arrays& list) { list[0] = ones({3}); }),
+         "backward hook to leave gradient 0 of shape (2, 3), got one that left shape (3,)");
+  expect(before([](Arrays& list) { list.clear(); }), "backward pre-hook not to change the number");
+  expect(before([](Arrays& list) { list.push_back(ones({1})); }), "backward pre-hook not to change");
+  expect(before([](Arrays& list) { list[0] = ones({2}); }),
+         "backward pre-hook to leave gradient 0 of shape (2, 2), got one that left shape (2,)");
+}
+
 TEST(BackwardHooks, AreCalledIfNoInputNeedsAGradient) {
   Linear layer(3, 2);
   int calls = 0;

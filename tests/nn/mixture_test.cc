@@ -148,6 +148,13 @@ TEST(MixtureOfExperts, ChoicesAreCountedWhileTraining) {
   for (const auto& [name, array] : layer.state_dict()) EXPECT_NE(name, "counts");
 }
 
+TEST(MixtureOfExperts, ACallWhoseExpertThrowsIsNotCounted) {
+  nn::MixtureOfExperts layer(4, {.experts = 2, .top_k = 1},
+                             [] { return nn::Lambda([](const NDArray&) -> NDArray { throw 5; }); });
+  EXPECT_THROW(layer(ones({3, 4})), int);
+  EXPECT_EQ((std::vector<int64_t>{0, 0}), layer.counts.array().to_vector<int64_t>());
+}
+
 TEST(MixtureOfExperts, NoiseIsForTraining) {
   nn::MixtureOfExperts layer = new_mixture({.top_k = 1, .noise = 5});
   const auto choose = [&] { return layer.route(mixture_rows()).counts.to_vector<int64_t>(); };
@@ -174,6 +181,8 @@ TEST(MixtureOfExperts, BadInputIsNamed) {
   };
   expect_error<InvalidArgument>("top_k from 1 to the number of experts, 4, got 5", with({.top_k = 5}));
   expect_error<InvalidArgument>("at least one expert, got 0", with({.experts = 0}));
+  expect_error<InvalidArgument>("expected a function, got an empty one",
+                                [] { nn::MixtureOfExperts(4, {}, nullptr); });
   expect_error<InvalidArgument>("capacity and a noise of 0 or more, got -1", with({.capacity = -1}));
   expect_error<InvalidArgument>("expected an array (.., 4), got shape (2, 3)", [&] {
     nn::MixtureOfExperts(4, {}, make)(ones({2, 3}));

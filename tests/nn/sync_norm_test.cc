@@ -128,6 +128,25 @@ TEST(SyncBatchNorm, NothingChangesIfAllBatchesAreEmpty) {
   for (const std::string& error : errors) EXPECT_EQ("", error);
 }
 
+TEST(SyncBatchNorm, OneValueOfEachChannelIsTooFew) {
+  const std::vector<std::string> errors = on_ranks(2, [&](KVStore& store) {
+    nn::SyncBatchNorm layer(2, {.store = std::shared_ptr<KVStore>(std::shared_ptr<void>(), &store)});
+    const NDArray few = layer(ones({store.rank() == 0 ? 1 : 0, 2}));
+    const std::string message = test::error_of<InvalidArgument>([&] { few.wait(); });
+    EXPECT_TRUE(contains(message, "more than one value of each channel in all processes together"))
+        << message;
+    EXPECT_TRUE(contains(message, "sync_norm_test.cc:")) << message;
+    EXPECT_EQ((std::vector<float>{0, 0}), layer.running_mean.to_vector<float>());
+    EXPECT_EQ((std::vector<float>{1, 1}), layer.running_var.to_vector<float>());
+    EXPECT_EQ(0, layer.num_batches_tracked.item<int64_t>());
+    // One value in each process is enough.
+    const NDArray x = full({1, 2}, store.rank() * 2.0);
+    EXPECT_NEAR(store.rank() == 0 ? -1 : 1, layer(x).to_vector<float>()[0], 1e-4);
+    EXPECT_EQ(1, layer.num_batches_tracked.item<int64_t>());
+  });
+  for (const std::string& error : errors) EXPECT_EQ("", error);
+}
+
 TEST(SyncBatchNorm, WithoutOthersItIsBatchNorm) {
   const NDArray x = test::some({4, 3, 2, 2}, 1).to(f32);
   nn::BatchNorm2d plain(3);

@@ -84,10 +84,10 @@ TEST(Gradient, LooksAtNothingButWhatTheRecordSays) {
       Arrays inputs = sample.inputs, results = outputs;
       for (size_t i = 0; i < inputs.size(); ++i) {
         bool seen = has_bit(uses.inputs, i);
-        if (uses.crosswise && wanted[i] != 0) {
+        if (seen && uses.crosswise) {
           seen = false;
           for (size_t k = 0; k < wanted.size(); ++k)
-            seen = seen || (k != i && wanted[k] != 0 && has_bit(uses.inputs, i));
+            seen = seen || (k != i && wanted[k] != 0 && has_bit(uses.inputs, k));
         }
         if (!seen) inputs[i] = garbage(inputs[i]);
       }

@@ -137,6 +137,16 @@ TEST(ClipGradients, LimitNormsAndElements) {
   }
   error_of<InvalidArgument>([] { clip_grad_value({ones({2})}, 0); });
   error_of<InvalidArgument>([] { clip_grad_norm({ones({2})}, std::nan("")); });
+  // An infinite limit, as programs pass it that want only the norm.
+  const double infinite = std::numeric_limits<double>::infinity();
+  const NDArray w = ones({2}).requires_grad_();
+  for (const std::vector<float>& gradient : {std::vector<float>{3, 4}, std::vector<float>{HUGE_VALF, 4}}) {
+    w.set_grad(array(gradient));
+    EXPECT_EQ(gradient[0] > 3 ? infinite : 5, clip_grad_norm({w}, infinite).to(f64).item<double>());
+    clip_each_grad_norm({w}, infinite);
+    clip_grad_value({w}, infinite);
+    EXPECT_EQ(gradient, w.grad().to_vector<float>());
+  }
 }
 
 }  // namespace

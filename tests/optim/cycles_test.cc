@@ -118,6 +118,25 @@ TEST(Cycles, OneCycleEndsWithItsLastRate) {
   EXPECT_EQ(schedule.rate_at(49), schedule.rate_at(1000));
 }
 
+TEST(Cycles, AStepWithoutRatesIsNotCounted) {
+  SGD opt({ones({2})}, {.lr = 1});
+  opt.add_group({ones({2})}, {.lr = 2});
+  int calls = 0;
+  LambdaLR schedule(opt, [&](int64_t t) {
+    if (t == 2 && ++calls == 2) throw std::runtime_error("no rate");  // for the second group
+    return t == 3 ? -1.0 : 1.0 / static_cast<double>(t + 1);
+  });
+  schedule.step();
+  EXPECT_THROW(schedule.step(), std::runtime_error);
+  EXPECT_EQ(1, schedule.state_dict()[0].second.item<int64_t>());
+  EXPECT_EQ(0.5, opt.learning_rate(0));
+  EXPECT_EQ(1, opt.learning_rate(1));
+  schedule.step();
+  EXPECT_EQ(2.0 / 3, opt.learning_rate(1));
+  error_of<InvalidArgument>([&] { schedule.step(); });
+  EXPECT_EQ(2, schedule.state_dict()[0].second.item<int64_t>());
+}
+
 TEST(Cycles, OptionsThatCannotBeAreListed) {
   SGD opt({ones({2})}, {.lr = 1});
   const auto refused = [](auto&& make, std::vector<const char*> parts) {

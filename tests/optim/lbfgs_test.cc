@@ -256,6 +256,11 @@ TEST(Lbfgs, WhatIsWrongIsSaid) {
   message = error_of<InvalidArgument>([&] { opt.step([] { return ones({2}); }); });
   EXPECT_TRUE(contains(message, "one floating-point number, got f32 (2,)")) << message;
   error_of<InvalidArgument>([&] { opt.set_learning_rate(-1); });
+  message = error_of<InvalidArgument>([&] { opt.set_learning_rate(HUGE_VAL); });
+  EXPECT_TRUE(contains(message, "above 0 and finite, got inf")) << message;
+  message = error_of<InvalidArgument>([&] { opt.step(nullptr); });
+  EXPECT_TRUE(contains(message, "expected a function, got an empty one")) << message;
+  EXPECT_TRUE(contains(message, "lbfgs_test.cc")) << message;
 }
 
 }  // namespace

@@ -121,11 +121,26 @@ TEST(LossScale, WithoutAnIntervalItStaysAndLooksAtNothing) {
   EXPECT_FALSE(opt.gradient_norm().defined());
 }
 
+TEST(LossScale, OverflowsDoNotMakeItZero) {
+  LossScale scale({.scale = 1, .backoff = 1e-30});
+  const NDArray w = ones({1});
+  SGD opt({w}, {.lr = 1});
+  opt.set_loss_scale(scale);
+  for (int i = 0; i < 3; ++i) {
+    opt.step({full({1}, HUGE_VALF)});
+    scale.update();
+  }
+  EXPECT_EQ(std::numeric_limits<float>::min(), scale.value().item<double>());
+  EXPECT_GT(scale(ones({})).item<float>(), 0);
+}
+
 TEST(LossScale, OptionsAndStatesThatCannotBeAreListed) {
   std::string message =
       error_of<InvalidArgument>([] { LossScale({.scale = 0, .growth = 0.5, .backoff = 2, .interval = -1}); });
-  for (const char* part : {"[LossScale]", "scale above 0", "growth", "backoff", "interval", "-1"})
+  for (const char* part : {"[LossScale]", "scale in the range of f32", "growth", "backoff", "interval", "-1"})
     EXPECT_TRUE(contains(message, part)) << part << " in " << message;
+  // As f32, this would be 0.
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { LossScale({.scale = 1e-300}); }), "got 1e-300"));
   LossScale scale;
   message = error_of<InvalidArgument>([&] {
     scale.load_state_dict({{"scale", ones({})}, {"growth", ones({})}});

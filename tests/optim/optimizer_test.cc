@@ -412,7 +412,7 @@ TEST(Optimizer, OptionsThatCannotBeAreListed) {
   refused([&] { SGD opt(p, {.momentum = 1, .dampening = 0.5, .ema = true}); },
           {"momentum below 1 with ema", "a dampening of 0 with ema"});
   refused([&] { Adam opt(p, {.lr = infinite, .beta1 = 1, .beta2 = -0.1, .eps = nan}); },
-          {"[adam]", "lr", "beta1", "beta2", "eps"});
+          {"[adam]", "lr of at least 0 and finite, got inf", "beta1", "beta2", "eps"});
   refused([&] { AdamW opt(p, {.weight_decay = -1}); }, {"[adamw]", "weight_decay"});
 
   AdamW opt(p, {.max_norm = 1});
@@ -420,6 +420,8 @@ TEST(Optimizer, OptionsThatCannotBeAreListed) {
   opt.add_group({ones({2})}, {});
   refused([&] { opt.set_learning_rate(-1); }, {"learning rate", "-1"});
   refused([&] { opt.set_learning_rate(nan); }, {"nan"});
+  refused([&] { opt.set_learning_rate(infinite); }, {"at least 0 and finite, got inf"});
+  refused([&] { p.where(nullptr); }, {"expected a function, got an empty one"});
   refused([&] { opt.set_learning_rate(1, 2); }, {"group index below 2, got 2"});
   refused([&] { (void)opt.learning_rate(7); }, {"group index below 2, got 7"});
 }

@@ -139,6 +139,12 @@ TEST(CheckpointOfAll, WhatDoesNotFitIsSaidBeforeAnythingIsChanged) {
   EXPECT_EQ((std::vector<float>{1, 1, 1}), array.to_vector<float>());
   two.add("array", ones({4}));
   EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { two.load(path); }), "(4,)"));
+  nn::Linear small(2, 2), large(3, 2);
+  Checkpoint saved, other_size;
+  saved.add("first", small).save(path);
+  other_size.add("first", large);
+  const std::string unfit = error_of<InvalidArgument>([&] { other_size.load(path); });
+  EXPECT_TRUE(contains(unfit, "(part 'first' of " + path + ")")) << unfit;
 }
 
 TEST(CheckpointOfAll, AFileThatCannotBeLookedForIsNotTakenForMissing) {
@@ -164,6 +170,9 @@ TEST(EarlyStopping, StopsAfterItsPatience) {
   EXPECT_EQ((std::vector<bool>{false, true, false, true, false, false, false}), improved);
   EXPECT_EQ(0.85, stopping.best());
   EXPECT_EQ(3, stopping.best_value());
+  EarlyStopping never({.patience = 1});
+  never.stop(std::numeric_limits<double>::infinity());
+  EXPECT_EQ(-1, never.best_value());
   EarlyStopping up({.patience = 0, .maximize = true});
   EXPECT_FALSE(up.stop(1));
   EXPECT_FALSE(up.stop(2));

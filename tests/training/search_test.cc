@@ -158,6 +158,26 @@ TEST(Search, WhatIsWrongIsSaid) {
   error_of<InvalidArgument>([&] { random_search(space, nullptr); });
   error_of<InvalidArgument>([&] { grid_search(space, zero, {.points = 0}); });
   error_of<InvalidArgument>([&] { successive_halving(space, zero, {.factor = 1}); });
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                         successive_halving(space, zero,
+                                            {.trials = 10, .budget = INT64_MAX / 2, .factor = 3});
+                       }),
+                       "expected budgets below 2^63 in all rungs"));
+  EXPECT_EQ(2u, successive_halving(space, zero, {.trials = 2, .factor = INT64_MAX}).trials.size());
+}
+
+TEST(Search, AGridHasALimit) {
+  SearchSpace space;
+  space.integers("n", 1, 1000).uniform("x", 0, 1);
+  EXPECT_EQ(1'000'000u, space.grid(1000).size());
+  const std::string message = error_of<InvalidArgument>([&] { space.grid(1001); });
+  EXPECT_TRUE(contains(message, "at most 1000000 combinations, got 1001 values of 'x' with 1000 comb"))
+      << message;
+  EXPECT_TRUE(contains(message, "search_test.cc")) << message;
+  error_of<InvalidArgument>([&] { space.grid(INT64_MAX); });
+  space.uniform("y", 0, 1).uniform("z", 0, 1).uniform("w", 0, 1).uniform("v", 0, 1).uniform("u", 0, 1);
+  error_of<InvalidArgument>(
+      [&] { grid_search(space, [](const Trial&) { return 0.0; }, {.points = 100000}); });
 }
 
 }  // namespace
