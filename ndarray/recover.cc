@@ -2,6 +2,7 @@
 
 #include "engine/base/check.h"
 #include "engine/engine.h"
+#include "ndarray/detail/place.h"
 
 namespace mx::detail {
 
@@ -29,8 +30,7 @@ void check_recovered(const std::string& caller, const NamedArrays& arrays, const
   if (lost > kMostNames) names += concat(" and ", lost - kMostNames, " more");
   MX_CHECK(lost == 0, InvalidState, "[", caller,
            "] expected arrays that hold the values from before the error, got lost values in ", names, "; ",
-           advice, " (recover() called at ", where.file_name(), ':', where.line(),
-           "); the error was: ", error);
+           advice, called_at(where), "; the error was: ", error);
 }
 
 }  // namespace mx::detail

@@ -93,7 +93,8 @@ void Trainer::recover(std::source_location where) {
   MX_CHECK(
       !options_.update_on_store && !several_processes(), InvalidState,
       "[Trainer] expected one process and a trainer that updates the parameters itself for recover(), got ",
-      several_processes() ? "several processes" : "update_on_store", "; load a checkpoint");
+      several_processes() ? "several processes" : "update_on_store", "; load a checkpoint",
+      mx::detail::called_at(where));
   const NoGrad pause;
   std::exception_ptr lost;
   try {
@@ -102,9 +103,9 @@ void Trainer::recover(std::source_location where) {
     lost = std::current_exception();  // thrown when all that is not lost has been recovered
   }
   NamedArrays arrays;
-  if (options_.buffers) arrays = options_.buffers();
-  if (options_.other_buffers) {
-    const std::vector<NamedArrays> others = options_.other_buffers();
+  if (buffers_.first) arrays = buffers_.first();
+  if (buffers_.others) {
+    const std::vector<NamedArrays> others = buffers_.others();
     for (size_t r = 0; r < others.size(); ++r)
       for (const auto& [name, buffer] : others[r])
         arrays.emplace_back(mx::detail::concat(name, " of replica ", r + 1), buffer);

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "engine/engine.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/recover.h"
 #include "operators/elementwise_binary.h"
@@ -50,7 +51,8 @@ int64_t KeyValueCache::length() const {
 void KeyValueCache::clear() { state_->layers.clear(); }
 
 void KeyValueCache::truncate(int64_t length, std::source_location where) const {
-  MX_CHECK(length >= 0, InvalidArgument, "[KeyValueCache] expected a length of 0 or more, got ", length);
+  MX_CHECK(length >= 0, InvalidArgument, "[KeyValueCache] expected a length of 0 or more, got ", length,
+           mx::detail::called_at(where));
   if (length == 0) return state_->layers.clear();
   NamedArrays buffers;
   for (State::Layer& layer : state_->layers) {

@@ -105,8 +105,8 @@ NDArray detail::as_row(const NDArray& values, int64_t index, int64_t count) {
 
 void Metric::join(const std::vector<NDArray>& rows, std::source_location where) const {
   throw InvalidState(mx::detail::concat("[metric] expected a metric with a join() of its own, got ",
-                                        rows.size(), " arrays for one whose sums add up (called at ",
-                                        where.file_name(), ':', where.line(), ')'));
+                                        rows.size(), " arrays for one whose sums add up",
+                                        mx::detail::called_at(where)));
 }
 
 }  // namespace mx::metric

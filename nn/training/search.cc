@@ -148,7 +148,7 @@ std::vector<AttrMap> SearchSpace::grid(IntArg points, std::source_location where
     MX_CHECK(count <= kMostCombinations / combinations, InvalidArgument,
              "[SearchSpace] expected a grid of at most ", kMostCombinations, " combinations, got ", count,
              " values of '", entry.name, "' with ", combinations, " combinations of the names before it; ",
-             "use fewer points, or random_search() (called at ", where.file_name(), ':', where.line(), ')');
+             "use fewer points, or random_search()", mx::detail::called_at(where));
     combinations *= count;
   }
   std::vector<AttrMap> all(1);
