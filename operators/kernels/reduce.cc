@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/kernels/convert.h"
+#include "ndarray/kernels/copy.h"
 #include "ndarray/kernels/parallel.h"
 #include "operators/kernels/reduce_fold.h"
 #include "operators/kernels/reduce_plan.h"
@@ -370,6 +371,64 @@ void run(const Job& job) {
   }
 }
 
+/// The kept dimensions along which the input has stride 0, so that all results along them are equal. Without
+/// this class each of these results would be computed for itself.
+class EqualResults {
+ public:
+  /// Removes these dimensions from both tensors, by giving them size 1. The bits of the other results stay
+  /// the same: dimensions of stride 0 are outermost in a ReducePlan.
+  EqualResults(Tensor& in, Tensor& out, const Shape& reduced) {
+    const bool ones = out.rank() == in.rank();
+    int next = 0, dropped = 0;
+    for (int i = 0; i < in.rank(); ++i) {
+      if (next < reduced.rank() && reduced[next] == i) {
+        ++next;
+        dropped += ones ? 0 : 1;
+      } else if (in.strides[i] == 0 && in.shape[i] > 1) {
+        dims_[count_++] = {i - dropped, in.shape[i]};
+        in.shape[i] = out.shape[i - dropped] = 1;
+      }
+    }
+  }
+
+  /// Copies the computed results along the removed dimensions.
+  void copy_along(Tensor out) const {
+    for (int i = 0; i < count_; ++i) {
+      const auto [axis, size] = dims_[i];
+      Tensor first = out, others = out;
+      first.shape[axis] = others.shape[axis] = size - 1;
+      first.strides[axis] = 0;
+      others.data = element_at(out.data, out.dtype, out.strides[axis]);
+      copy(others, first);
+      out.shape[axis] = size;
+    }
+  }
+
+ private:
+  struct Dim {
+    int axis;  // of the result
+    int64_t size;
+  };
+  Dim dims_[kMaxRank];
+  int count_ = 0;
+};
+
+/// Reduces in the type that the operator and the input's type ask for.
+void run_in_type(const Job& job, DType in, std::optional<DType> wanted) {
+  const bool real = job.fold == Fold::logsumexp || job.fold == Fold::moments;
+  // A mean of integers is computed from the integers, whatever the result's type: in double if a sum of i64
+  // might wrap, from an exact sum for narrower types.
+  const bool mean_of_integers = job.op == ReduceOp::mean && !is_floating(in);
+  const DType type = mean_of_integers ? in : wanted.value_or(in);
+  if (type == f64 || (!is_floating(type) && (real || (mean_of_integers && type == i64)))) {
+    run<double>(job);
+  } else if (is_floating(type)) {
+    run<float>(job);
+  } else {
+    run<int64_t>(job);
+  }
+}
+
 bool throws_on_nothing(ReduceOp op) {
   return op == ReduceOp::max || op == ReduceOp::min || op == ReduceOp::argmax || op == ReduceOp::argmin;
 }
@@ -422,28 +481,21 @@ void reduce(ReduceOp op, const Tensor& out, const Tensor& in, const Shape& axes,
            "] expected a result of shape ", dropped, " or ", kept, " for an input of shape ", in.shape,
            " and axes ", axes, ", got ", out.shape);
   const Shape reduced = normalize_axes(axes, in.rank(), to_string(op));
-  Job job{op,
-          fold_of(op),
-          options.correction,
-          ReducePlan(in, out, reduced, /*ordered=*/op == ReduceOp::argmax || op == ReduceOp::argmin),
-          &in,
-          out.data,
-          out.dtype};
+  Tensor one_in = in, one_out = out;
+  const EqualResults equal(one_in, one_out, reduced);
+  const Job job{
+      op,
+      fold_of(op),
+      options.correction,
+      ReducePlan(one_in, one_out, reduced, /*ordered=*/op == ReduceOp::argmax || op == ReduceOp::argmin),
+      &one_in,
+      out.data,
+      out.dtype};
   MX_CHECK(job.plan.reduced_count > 0 || !throws_on_nothing(op), InvalidArgument, "[", to_string(op),
            "] expected at least one element to choose from, got shape ", in.shape, " and axes ", axes);
   if (job.plan.kept_count == 0) return;
-  const bool real = job.fold == Fold::logsumexp || job.fold == Fold::moments;
-  // A mean of integers is computed from the integers, whatever the result's type: in double if a sum of i64
-  // might wrap, from an exact sum for narrower types.
-  const bool mean_of_integers = op == ReduceOp::mean && !is_floating(in.dtype);
-  const DType type = mean_of_integers ? in.dtype : options.in.value_or(in.dtype);
-  if (type == f64 || (!is_floating(type) && (real || (mean_of_integers && type == i64)))) {
-    run<double>(job);
-  } else if (is_floating(type)) {
-    run<float>(job);
-  } else {
-    run<int64_t>(job);
-  }
+  run_in_type(job, in.dtype, options.in);
+  equal.copy_along(one_out);
 }
 
 }  // namespace mx::kernels

@@ -10,6 +10,7 @@
 #include "operators/kernels/index_check.h"
 #include "operators/kernels/sort_keys.h"
 #include "operators/kernels/sort_rows.h"
+#include "operators/kernels/top_rows.h"
 
 namespace mx::kernels {
 namespace {
@@ -127,6 +128,63 @@ void sort_rows(const Tensor* values, const Tensor* indices, const Tensor& source
   });
 }
 
+/// Calls f(k numbers, in sorted order) for each row, with the row's index. P is a packing.
+template <class T, class P, class F>
+void each_top(const Tensor& source, int axis, int64_t k, bool descending, const F& f) {
+  const int64_t n = source.shape[axis], width = parallel_width();
+  const RowsAlong sources(source, axis);
+  const int64_t rows = sources.count();
+  // Several threads scan pieces of a long row if there are fewer rows than threads. The result does not
+  // depend on the pieces.
+  constexpr int64_t kLeastPiece = 32768;
+  const int64_t pieces = rows >= width ? 1 : std::clamp<int64_t>(n / std::max(kLeastPiece, 8 * k), 1, width);
+  const int64_t piece = (n + pieces - 1) / pieces;
+  parallel_for(rows, pieces > 1 ? rows : std::max<int64_t>(1, kLoopGrain / n),
+               [&](int64_t begin, int64_t end) {
+                 KeySorter sorter;
+                 TopRow<T, P> alone(k, descending);
+                 for (int64_t row = begin; row < end; ++row) {
+                   const SortRow<const T> from = sources.template row<const T>(row);
+                   if (pieces == 1) {
+                     alone.scan(from, 0, n);
+                     sorter.sort_front(alone.keys(), k);
+                     f(row, alone.keys());
+                     continue;
+                   }
+                   Keys<typename P::Number> best(pieces * k);
+                   parallel_for(n, piece, [&](int64_t first, int64_t last) {
+                     TopRow<T, P> part(k, descending);
+                     part.scan(from, first, last);
+                     std::copy_n(part.keys().begin(), k, best.begin() + first / piece * k);
+                   });
+                   sorter.sort_first(best, k);
+                   f(row, best);
+                 }
+               });
+}
+
+/// Writes the first k > 0 of each sorted row without sorting it, for a small k.
+template <class T>
+void select_rows(const Tensor* values, const Tensor* indices, const Tensor& source, int axis, int64_t k,
+                 bool descending) {
+  visit_packed<T>(source.shape[axis], [&](auto packing) {
+    using P = decltype(packing);
+    each_top<T, P>(source, axis, k, descending, [&](int64_t row, const Keys<typename P::Number>& keys) {
+      if (values != nullptr) {
+        const SortRow<const T> from = RowsAlong(source, axis).row<const T>(row);
+        const SortRow<T> to = RowsAlong(*values, axis).row<T>(row);
+        for (int64_t i = 0; i < k; ++i) to[i] = from[P::index(keys[i])];
+      }
+      if (indices == nullptr) return;
+      detail::visit_index(indices->dtype, [&](auto tag) {
+        using I = typename decltype(tag)::type;
+        const SortRow<I> to = RowsAlong(*indices, axis).row<I>(row);
+        for (int64_t i = 0; i < k; ++i) to[i] = static_cast<I>(P::index(keys[i]));
+      });
+    });
+  });
+}
+
 void sort_any(const Tensor* values, const Tensor* indices, const Tensor& source, int axis, int64_t k,
               bool descending, const char* op) {
   Shape expected = source.shape;
@@ -140,7 +198,13 @@ void sort_any(const Tensor* values, const Tensor* indices, const Tensor& source,
     detail::check_shape(indices->shape, expected, "indices", op);
   }
   visit(source.dtype, [&](auto tag) {
-    sort_rows<typename decltype(tag)::type>(values, indices, source, axis, k, descending);
+    using T = typename decltype(tag)::type;
+    // For a larger share of a row, too many elements pass the filter.
+    if (k > 0 && k <= source.shape[axis] / 8 && source.numel() > 0) {
+      select_rows<T>(values, indices, source, axis, k, descending);
+    } else {
+      sort_rows<T>(values, indices, source, axis, k, descending);
+    }
   });
 }
 

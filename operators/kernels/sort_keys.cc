@@ -79,6 +79,11 @@ void merge_neighbours(const Keys<K>& from, Keys<K>& to, int64_t width) {
 template <class K>
 void KeySorter::sort_first(Keys<K>& keys, int64_t count) {
   std::nth_element(keys.begin(), keys.begin() + count, keys.end());
+  sort_front(keys, count);
+}
+
+template <class K>
+void KeySorter::sort_front(Keys<K>& keys, int64_t count) {
   sort_alone(sorter_, keys.begin(), count);
 }
 
@@ -106,5 +111,7 @@ template void KeySorter::sort(Keys<uint64_t>&);
 template void KeySorter::sort(Keys<hwy::uint128_t>&);
 template void KeySorter::sort_first(Keys<uint64_t>&, int64_t);
 template void KeySorter::sort_first(Keys<hwy::uint128_t>&, int64_t);
+template void KeySorter::sort_front(Keys<uint64_t>&, int64_t);
+template void KeySorter::sort_front(Keys<hwy::uint128_t>&, int64_t);
 
 }  // namespace mx::kernels

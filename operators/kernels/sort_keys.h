@@ -25,6 +25,7 @@ struct Packed64 {
     return uint64_t{key} << 32 | static_cast<uint64_t>(index);
   }
   static int64_t index(Number n) { return static_cast<int64_t>(n & 0xffffffff); }
+  static uint32_t key(Number n) { return static_cast<uint32_t>(n >> 32); }
   static bool same_key(Number a, Number b) { return (a ^ b) >> 32 == 0; }
 };
 struct Packed128 {
@@ -37,6 +38,7 @@ struct Packed128 {
     return n;
   }
   static int64_t index(const Number& n) { return static_cast<int64_t>(n.lo); }
+  static uint64_t key(const Number& n) { return n.hi; }
   static bool same_key(const Number& a, const Number& b) { return a.hi == b.hi; }
 };
 
@@ -68,6 +70,9 @@ class KeySorter {
   /// Sorts the `count` smallest keys to the front. The other keys follow in any order; none is lost.
   template <class K>
   void sort_first(Keys<K>& keys, int64_t count);
+  /// Sorts the first `count` keys. The others are not read.
+  template <class K>
+  void sort_front(Keys<K>& keys, int64_t count);
   template <class K>
   void sort(Keys<K>& keys);
 

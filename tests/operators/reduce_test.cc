@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "engine/base/error.h"
+#include "ndarray/kernels/copy.h"
 #include "tests/support/errors.h"
 #include "tests/support/numbers.h"
 #include "tests/support/tensors.h"
@@ -138,6 +140,42 @@ TEST(Reduce, AgreesWithAPlainLoopForAllTypesLayoutsAndAxes) {
         // An output with a broadcast layout would be written twice at the same place.
         const std::string out_layout = layout == std::string("broadcast") ? "contiguous" : layout;
         for (const Shape& axes : all_axes) check(op, in, axes, axes.rank() % 2 == 0, out_layout);
+      }
+    }
+  }
+}
+
+// Results along a kept dimension of stride 0 are equal: one is computed, and the others are copies of it.
+TEST(Reduce, ResultsAlongDimensionsOfStrideZeroAreThoseOfOneOfThem) {
+  struct Case {
+    Shape shape, axes, repeated;  // `repeated` are the dimensions of stride 0
+  };
+  const Case cases[] = {{{2, 9, 3, 20}, {0, 2}, {0, 1, 2, 3}}, {{2, 9, 3, 20}, {0, 2}, {0, 2, 3}},
+                        {{2, 9, 3, 20}, {0, 2}, {0, 1}},       {{4, 3, 1100}, {2}, {0}},
+                        {{4, 3, 1100}, {2}, {0, 1}},           {{3, 150, 17, 2}, {1}, {0, 3}},
+                        {{3, 70, 17, 2}, {1, 2}, {0, 1, 3}},   {{2, 3, 4}, {1}, {0, 2}}};
+  for (DType type : {f32, f64, f16, i32, bool_}) {
+    for (const auto& [shape, axes, repeated] : cases) {
+      Array in(type, shape);
+      in.fill_random(7);
+      for (int64_t d : repeated) in.t.strides[static_cast<int>(d)] = 0;
+      // One result along each repeated dimension that stays.
+      Tensor one = in.t;
+      for (int64_t d : repeated)
+        if (std::find(axes.begin(), axes.end(), d) == axes.end()) one.shape[static_cast<int>(d)] = 1;
+      for (ReduceOp op : kReductions) {
+        if (op == ReduceOp::prod) continue;
+        for (const char* layout : {"contiguous", "transposed", "negative", "padded"})
+          for (bool keep : {false, true}) check(op, in, axes, keep, layout);
+        const DType result = kernels::reduce_result(op, type);
+        Array all(result, kernels::reduce_shape(op, shape, axes, true));
+        Array first(result, kernels::reduce_shape(op, one.shape, axes, true));
+        kernels::reduce(op, all.t, in.t, axes);
+        kernels::reduce(op, first.t, one, axes);
+        const Tensor same = first.t.broadcast(all.t.shape);
+        Array copies(result, all.t.shape);
+        kernels::copy(copies.t, same);
+        EXPECT_TRUE(all.same_bits(copies)) << kernels::to_string(op) << ' ' << type << ' ' << shape << axes;
       }
     }
   }
