@@ -75,6 +75,7 @@ struct GradientStack {
   Dims<5> batch;  ///< of the gradient, dy, a, b and y
   int64_t m, n, k;
   int64_t row[5], column[5];
+  bool narrow;  ///< the elements are narrower than the numbers in which the gradient is computed
   __device__ int64_t at(int operand, int64_t stack, int64_t i, int64_t j) const {
     return batch.offset(operand, stack) + i * row[operand] + j * column[operand];
   }
@@ -122,20 +123,17 @@ __global__ void __launch_bounds__(kDistanceThreads)
     A size = pair ? load<A>(distance, s.at(4, stack, row + y, first + x)) : A{0};
     A weight = pair ? weight_of<kKind>(load<A>(dy, s.at(1, stack, row + y, first + x)), size) : A{0};
     if constexpr (kKind == DistanceKind::most) {
-      // The distance may have been rounded, so the largest difference is computed again. `count` coordinates
-      // share the gradient; with NaN there is none.
-      int64_t count = 0;
-      size = 0;
-      for (int64_t p = 0; pair && p < s.k; ++p) {
-        const A difference =
-            load<A>(a, s.at(2, stack, row + y, p)) - load<A>(b, s.at(3, stack, first + x, p));
-        const A here = difference < 0 ? -difference : difference;
-        if (here > size || here != here) {
-          size = here;
-          count = 0;
-        }
-        count += here == size ? 1 : 0;
+      const auto difference = [&](int64_t p) {
+        const A d = load<A>(a, s.at(2, stack, row + y, p)) - load<A>(b, s.at(3, stack, first + x, p));
+        return d < 0 ? -d : d;
+      };
+      // A distance of a narrower type has been rounded, so the largest difference is computed again.
+      if (s.narrow) {
+        size = 0;
+        for (int64_t p = 0; pair && p < s.k; ++p) size = joined<kKind>(size, difference(p));
       }
+      int64_t count = 0;  // coordinates that share the gradient; none with NaN
+      for (int64_t p = 0; pair && p < s.k; ++p) count += difference(p) == size ? 1 : 0;
       weight /= static_cast<A>(count > 0 ? count : 1);
     }
     barrier();  // the reads of the piece before have ended
@@ -223,6 +221,7 @@ void distance_backward(const KernelArgs& args) {
   const Tensor operands[] = {out, stacked(args.in[0]), stacked(args.in[1]), stacked(args.in[2]),
                              stacked(args.in[3])};
   GradientStack s{};
+  s.narrow = out.dtype == f16 || out.dtype == bf16;
   int64_t stacks = 1;
   for (int d = rank - 3; d >= 0; --d) {
     s.batch.add(out.shape[d], {operands[0].strides[d], operands[1].strides[d], operands[2].strides[d],
