@@ -56,6 +56,9 @@
 //   segment_mean segment_max segment_softmax    as segment_sum; softmax counts operand and result
 //   ctc ctc_train      (steps, batch, 40 classes), targets of a quarter of the steps; GB/s count the operand,
 //                      and its gradient
+//   cdist_<rows> cdist_train_<rows>    Euclidean distances of all pairs of rows of 64; 3 operations for each
+//                      pair and coordinate, and 8 more for the gradients of both operands
+//   cdist1_<rows> cdist1_train_<rows>  the same of order 1
 //   inv det qr eigh lstsq    square matrices; 2 n^3, 2/3 n^3, 8/3 n^3, 9 n^3 and 10/3 n^3 operations (lstsq
 //                      as by QR, with a right side of n columns)
 //   fft_<n>            rows of n complex numbers, 64Ki in all; 5 log2(n) operations per number
@@ -81,6 +84,7 @@ constexpr int64_t kSparseEntries = 8;
 
 constexpr int64_t kTableRows = 32768;
 constexpr int64_t kCtcClasses = 40;
+constexpr int64_t kDistanceColumns = 64;
 
 struct OpCase {
   std::string name;      ///< "add/256KiB", "sgemm_64"
@@ -234,6 +238,11 @@ inline void add_family_cases(std::vector<OpCase>& cases) {
       cases.push_back({std::string(op) + "/t" + std::to_string(steps) + "_b" + std::to_string(batch), op,
                        steps * batch * kCtcClasses, steps,
                        4. * passes * static_cast<double>(steps * batch * kCtcClasses), "GB/s"});
+  for (const int64_t n : {16, 256, 1024})
+    for (const auto& [op, operations] : {std::pair("cdist", 3), std::pair("cdist_train", 11),
+                                         std::pair("cdist1", 3), std::pair("cdist1_train", 11)})
+      cases.push_back({std::string(op) + '_' + std::to_string(n), op, n * kDistanceColumns, n,
+                       operations * static_cast<double>(n * n * kDistanceColumns), "GFLOP/s"});
   for (const int64_t n : {16, 256, 1024})
     for (const auto& [op, factor] : {std::pair("inv", 2.), std::pair("det", 2. / 3), std::pair("qr", 8. / 3),
                                      std::pair("eigh", 9.), std::pair("lstsq", 10. / 3)})

@@ -23,7 +23,7 @@ std::span<const AutocastRules> autocast_rules() {
        "linalg_pinv "
        "linalg_qr linalg_slogdet linalg_solve linalg_solve_triangular linalg_svd linalg_svdvals "
        "linear_recurrence log log10 log1p log2 log_softmax logaddexp logcumsumexp logit logsumexp "
-       "mean mse_loss nll_loss norm polygamma pow prod reciprocal rfft rms_norm rsqrt segment_mean "
+       "mean minkowski mse_loss nll_loss norm polygamma pow prod reciprocal rfft rms_norm rsqrt segment_mean "
        "segment_softmax segment_sum sinh smooth_l1_loss softmax softplus square stddev sum tan var xlogy"},
       // Operators of several arrays.
       {AutocastRule::widest,
@@ -38,7 +38,8 @@ std::span<const AutocastRules> autocast_rules() {
        "attention_dropout_backward avg_pool avg_pool_backward "
        "batch_norm_backward bernoulli bernoulli_of binomial bitwise_and bitwise_not bitwise_or "
        "bitwise_xor cast categorical cbrt ceil convolution_weights cos count_nonzero "
-       "cross_entropy_backward ctc_loss_backward cummax cummin dropout elementwise_loss_backward "
+       "cross_entropy_backward ctc_loss_backward cummax cummin distance_backward dropout "
+       "elementwise_loss_backward "
        "embedding embedding_gradient erf exponential floor fold gamma gather gather_nd gcd gelu "
        "gelu_backward gelu_tanh gelu_tanh_backward group_norm_backward gru_backward isfinite isinf "
        "isnan layer_norm_backward lcm left_shift log_softmax_backward logical_and logical_not "

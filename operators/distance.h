@@ -7,9 +7,9 @@
 
 namespace mx::detail {
 
-/// The Euclidean distances of the rows of a (.., m, k) and b (.., n, k), of one floating-point type: (.., m,
-/// n).
-NDArray euclidean(const Arg& a, const NDArray& b);
+/// The distances of order p >= 0 of the rows of a (.., m, k) and b (.., n, k), of one floating-point type:
+/// (.., m, n).
+NDArray row_distances(const Arg& a, const NDArray& b, double p);
 
 /// Returns the shape (.., m, n) of the distances of rows (.., m, k) and (.., n, k), whose leading dimensions
 /// broadcast. Throws InvalidArgument, naming `op`, if there is none.

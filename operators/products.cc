@@ -154,8 +154,7 @@ NDArray cdist(const Arg& a, const NDArray& b, double p) try {
   MX_CHECK(p >= 0, InvalidArgument, "[cdist] expected a p of 0 or more, got ", p);
   const Shape shape = detail::distance_shape(x.shape(), b.shape(), "cdist");
   const DType type = promote(x.dtype(), b.dtype());
-  if (p == 2 && is_floating(type))
-    return detail::euclidean({x.to(type, a.where), a.where}, b.to(type, a.where));
+  if (is_floating(type)) return detail::row_distances({x.to(type, a.where), a.where}, b.to(type, a.where), p);
   const NDArray columns = b.expand_dims(-3);
   const int64_t rows = x.size(-2);
   const auto distances = [&](const NDArray& some) {

@@ -26,9 +26,10 @@ NDArray cross(const Arg& a, const NDArray& b, IntArg axis = -1);
 NDArray trace(const Arg& x, IntArg offset = 0, IntArg axis1 = 0, IntArg axis2 = 1);
 /// The distances of all pairs of rows, as torch.cdist: a (.., m, k) and b (.., n, k) give (.., m, n). The
 /// differences themselves are squared, so distances of close rows do not suffer from cancellation, as those
-/// of |a|^2 + |b|^2 - 2ab do. For p = 2 one kernel computes the distances of floating-point numbers.
-/// Otherwise the differences are in memory, for some rows of a at a time, so that it is bounded. The gradient
-/// of a distance of 0 is 0.
+/// of |a|^2 + |b|^2 - 2ab do. Kernels compute the distances of floating-point numbers and their gradients
+/// without an array of the differences. For integers, and for gradients of gradients, the differences are in
+/// memory, for some rows of a at a time; if the gradient of the gradient is recorded, all of them stay. The
+/// gradient of a distance of 0 is 0.
 NDArray cdist(const Arg& a, const NDArray& b, double p = 2);
 
 }  // namespace mx

@@ -107,6 +107,14 @@ OpCall ctc(const OpCase& c) {
       [=](const std::vector<NDArray>& in) { return ctc_loss(in[0], labels, lengths, target_lengths); });
 }
 
+OpCall distances(const OpCase& c) {
+  const Shape shape{c.side, kDistanceColumns};
+  return call_of({numbers(shape, 1), numbers(shape, 2)}, c.op.ends_with("_train"),
+                 [p = c.op.starts_with("cdist1") ? 1. : 2.](const std::vector<NDArray>& in) {
+                   return cdist(in[0], in[1], p);
+                 });
+}
+
 OpCall decomposition(const OpCase& c) {
   const NDArray x = numbers({c.side, c.side}, 1), b = numbers({c.side, c.side}, 2);
   const NDArray a = x + x.transpose() + 4 * static_cast<double>(c.side) * eye(c.side);
@@ -157,6 +165,10 @@ OpCall family_call(const OpCase& c) {
       {"segment_softmax", segments},
       {"ctc", ctc},
       {"ctc_train", ctc},
+      {"cdist", distances},
+      {"cdist_train", distances},
+      {"cdist1", distances},
+      {"cdist1_train", distances},
       {"inv", decomposition},
       {"det", decomposition},
       {"qr", decomposition},

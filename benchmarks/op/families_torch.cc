@@ -137,6 +137,15 @@ OpCall ctc(const OpCase& c) {
       [=](const std::vector<Tensor>& in) { return at::ctc_loss(in[0], labels, lengths, targets); });
 }
 
+OpCall distances(const OpCase& c) {
+  const int64_t sizes[] = {c.side, kDistanceColumns};
+  const at::IntArrayRef shape = sizes;
+  return call_of({numbers(shape, 1), numbers(shape, 2)}, c.op.ends_with("_train"),
+                 [p = c.op.starts_with("cdist1") ? 1. : 2.](const std::vector<Tensor>& in) {
+                   return at::cdist(in[0], in[1], p);
+                 });
+}
+
 OpCall decomposition(const OpCase& c) {
   const Tensor x = numbers({c.side, c.side}, 1), b = numbers({c.side, c.side}, 2);
   const Tensor a = x + x.t() + 4 * static_cast<double>(c.side) * at::eye(c.side);
@@ -205,6 +214,10 @@ OpCall torch_family_call(const OpCase& c) {
       {"segment_softmax", segments},
       {"ctc", ctc},
       {"ctc_train", ctc},
+      {"cdist", distances},
+      {"cdist_train", distances},
+      {"cdist1", distances},
+      {"cdist1_train", distances},
       {"inv", decomposition},
       {"det", decomposition},
       {"qr", decomposition},

@@ -2,6 +2,7 @@
 // none of those operators stops a gradient or spreads NaN.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -103,7 +104,7 @@ TEST(NumpyGradients, OfProducts) {
   expect_gradients_through("kron", [](const Arrays& a) { return kron(a[0], a[1]); }, {a3, b3});
   expect_gradients_through("cross", [](const Arrays& a) { return cross(a[0], a[1]); }, {a3, b3});
   expect_gradients_through("trace", [](const Arrays& a) { return trace(a[0], 1); }, {c});
-  for (double p : {1., 2., 3.})
+  for (double p : {1., 1.5, 2., 3., std::numeric_limits<double>::infinity()})
     expect_gradients_through("cdist", [p](const Arrays& a) { return cdist(a[0], a[1], p); }, {a3, b3});
   expect_gradients_through("matrices", [](const Arrays& a) { return einsum("ij,jk->ki", a[0], a[1]); },
                            {a3, c});
@@ -123,6 +124,35 @@ TEST(NumpyGradients, OfProducts) {
   // Equal rows have distance 0, and the gradient there is 0, not NaN.
   EXPECT_EQ((std::vector<double>{0, 0}),
             gradient_at([](const NDArray& x) { return cdist(x, x.detach()); }, array({{1., 2.}})));
+}
+
+// The gradient has a kernel; for a gradient of the gradient it is composed of operators.
+TEST(NumpyGradients, OfDistancesAreTheSameByTheKernelAndByOperators) {
+  for (const DType type : {f32, f64, f16})
+    for (const double p : {0.5, 1., 2., 2.5, 3., std::numeric_limits<double>::infinity()}) {
+      SCOPED_TRACE(testing::Message() << type << " order " << p);
+      // The first row of each stack of b is a row of a, so its distance is 0. Stacks broadcast.
+      const NDArray a = test::some({2, 1, 40, 5}, 3).to(type), b = test::some({3, 70, 5}, 4).to(type);
+      b.slice(1, {0, 1}).copy_from(a[{0, 0}].slice(0, {0, 1}).expand_dims(0).broadcast_to({3, 1, 5}));
+      const NDArray head = test::some({2, 3, 40, 70}, 5).to(type);
+      // f16 is computed in f32; the operators would round each step.
+      const auto gradients_in = [&](DType computing, bool create_graph) {
+        const NDArray x = a.to(computing).clone().requires_grad_(),
+                      y = b.to(computing).clone().requires_grad_();
+        return gradients({cdist(x, y, p)}, {x, y},
+                         {.heads = {head.to(computing)}, .create_graph = create_graph});
+      };
+      const Arrays fast = gradients_in(type, false), composed = gradients_in(type == f16 ? f32 : type, true);
+      for (size_t i = 0; i < 2; ++i) {
+        const std::vector<double> want = composed[i].to(f64).to_vector<double>(),
+                                  got = fast[i].to(f64).to_vector<double>();
+        ASSERT_EQ(want.size(), got.size());
+        double most = 0;
+        for (const double value : want) most = std::max(most, std::abs(value));
+        const double tolerance = most * (type == f64 ? 1e-13 : type == f32 ? 1e-5 : 1e-2);
+        for (size_t k = 0; k < want.size(); ++k) ASSERT_NEAR(want[k], got[k], tolerance) << i << ' ' << k;
+      }
+    }
 }
 
 TEST(NumpyGradients, OfSpecialFunctions) {

@@ -2,9 +2,12 @@
 // segments and matrices, and wrong offsets, which must not lead out of an array.
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
+#include "operators/distance_attrs.h"
 #include "operators/elementwise_binary.h"
+#include "operators/products.h"
 #include "operators/recurrent.h"
 #include "operators/rotary.h"
 #include "operators/row_sparse_attrs.h"
@@ -129,6 +132,15 @@ TEST_F(CudaNetworkSizes, Distances) {
   expect_same("euclidean", {}, {numbers({3, 1, 5, 16}), numbers({2, 18, 16})});
   expect_same("euclidean", {}, {numbers({5, 0}), numbers({7, 0})});
   expect_same("euclidean", {}, {numbers({0, 3}), numbers({7, 3})});
+  const NDArray a = numbers({2, 1, 35, 37}), b = numbers({3, 21, 37}) * 0.7;
+  for (const double p : {0., 1., 2., 2.5, std::numeric_limits<double>::infinity()}) {
+    const detail::DistanceAttrs order{p};
+    expect_same("minkowski", order, {a, b});
+    const NDArray y = cdist(a, b, p);
+    expect_same("distance_backward", order, {numbers(y.shape()), a, b, y});
+    expect_same("distance_backward", order, {zeros({0, 3}), zeros({0, 2}), zeros({3, 2}), zeros({0, 3})});
+    expect_same("distance_backward", order, {zeros({3, 0}), zeros({3, 2}), zeros({0, 2}), zeros({3, 0})});
+  }
 }
 
 }  // namespace
