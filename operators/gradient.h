@@ -27,8 +27,8 @@ struct Operator;
 struct GradientUses {
   uint64_t inputs = 0;
   uint64_t outputs = 0;
-  /// True for sums of products: the gradient of a listed input reads the other ones, not itself, and that of an
-  /// input that is not listed, such as a bias, reads none. Only values for required gradients are kept.
+  /// True for sums of products: the gradient of a listed input reads the other ones, not itself, and that of
+  /// an input that is not listed, such as a bias, reads none. Only values for required gradients are kept.
   bool crosswise = false;
 
   bool operator==(const GradientUses&) const = default;

@@ -8,9 +8,9 @@
 // erf, erfc, softplus and gelu, otherwise within 4.5; near the zeros of lgamma below 0 the C library computes
 // it, within 7. digamma has an absolute error of some units of 1e-16 near its zeros, so a large relative one.
 // The rounding error of the exponent is amplified in gelu_tanh of numbers below -2.5 (26 units at -5), and
-// without fused multiply-add in erfc and gelu. float16 and bfloat16 are computed in float32 and rounded once. Special
-// values are those of C's <cmath>. Integers wrap on overflow: abs and neg of the smallest value are that
-// value.
+// without fused multiply-add in erfc and gelu. float16 and bfloat16 are computed in float32 and rounded once.
+// Special values are those of C's <cmath>. Integers wrap on overflow: abs and neg of the smallest value are
+// that value.
 #pragma once
 
 #include <cstdint>
