@@ -14,9 +14,14 @@ constexpr int64_t kFew = 24;
 constexpr int64_t kLeastPiece = 65536;
 constexpr int64_t kMergeGrain = 32768;
 
+/// Highway 1.0 ends the process if it sorts keys of 128 bits without a vector instruction set.
+bool sorts_with_vectors() {
+  return (hwy::SupportedTargets() & ~static_cast<int64_t>(HWY_SCALAR | HWY_EMU128)) != 0;
+}
+
 template <class K>
 void sort_alone(const hwy::Sorter& sorter, K* keys, int64_t n) {
-  if (n <= kFew) {
+  if (n <= kFew || (sizeof(K) == 16 && !sorts_with_vectors())) {
     std::sort(keys, keys + n);
   } else {
     sorter(keys, static_cast<size_t>(n), hwy::SortAscending());

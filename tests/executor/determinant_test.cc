@@ -13,14 +13,12 @@
 namespace mx {
 namespace {
 
-using test::Values;
-
 /// The determinant by expansion along the first row.
-double expansion(const std::vector<Values>& a) {
+double expansion(const std::vector<test::Values>& a) {
   if (a.empty()) return 1;
   double sum = 0;
   for (size_t k = 0; k < a.size(); ++k) {
-    std::vector<Values> minor;
+    std::vector<test::Values> minor;
     for (size_t i = 1; i < a.size(); ++i) {
       minor.push_back(a[i]);
       minor.back().erase(minor.back().begin() + static_cast<std::ptrdiff_t>(k));
@@ -29,25 +27,25 @@ double expansion(const std::vector<Values>& a) {
   }
   return sum;
 }
-std::vector<Values> rows_of(const NDArray& a) {
-  std::vector<Values> rows;
+std::vector<test::Values> rows_of(const NDArray& a) {
+  std::vector<test::Values> rows;
   for (int64_t i = 0; i < a.size(0); ++i) rows.push_back(test::values(a[i]));
   return rows;
 }
 
-std::vector<Values> without(std::vector<Values> rows, size_t i, size_t j) {
+std::vector<test::Values> without(std::vector<test::Values> rows, size_t i, size_t j) {
   rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(i));
-  for (Values& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(j));
+  for (test::Values& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(j));
   return rows;
 }
 
 /// The gradient of sum(v * cofactors of a), by expansion.
-Values gradient_of_cofactors(const std::vector<Values>& a, const std::vector<Values>& v) {
+test::Values gradient_of_cofactors(const std::vector<test::Values>& a, const std::vector<test::Values>& v) {
   const size_t n = a.size();
-  Values gradient(n * n);
+  test::Values gradient(n * n);
   for (size_t i = 0; i < n; ++i)
     for (size_t j = 0; j < n; ++j) {
-      const std::vector<Values> minor = without(a, i, j);
+      const std::vector<test::Values> minor = without(a, i, j);
       for (size_t k = 0; k + 1 < n; ++k)
         for (size_t l = 0; l + 1 < n; ++l)
           gradient[(k < i ? k : k + 1) * n + (l < j ? l : l + 1)] +=
@@ -68,8 +66,8 @@ TEST(Determinants, TheSecondDerivativeOfADeterminantNeedsNoInverse) {
     for (const NDArray& a : cases) {
       NDArray x = a.clone().requires_grad_();
       const NDArray first = gradients({linalg::det(x)}, {x}, {.create_graph = true})[0];
-      const Values got = test::values(gradients({sum(first * v)}, {x})[0]);
-      const Values want = gradient_of_cofactors(rows_of(a), rows_of(v));
+      const test::Values got = test::values(gradients({sum(first * v)}, {x})[0]);
+      const test::Values want = gradient_of_cofactors(rows_of(a), rows_of(v));
       double largest = 1e-30;
       for (const double value : want) largest = std::max(largest, std::abs(value));
       for (size_t i = 0; i < want.size(); ++i)

@@ -433,7 +433,7 @@ TEST(Module, APartIsReplacedByAnother) {
   EXPECT_EQ((Shape{7, 4}), net.parameter("head.weight").array().shape());
   EXPECT_EQ(4u, net.state_dict().size());
   EXPECT_EQ("head", net.children()[1].name);
-  const std::string unknown = error_of([&] { net.replace("tail", nn::Linear(4, 7)); });
+  const std::string unknown = error_of<InvalidArgument>([&] { net.replace("tail", nn::Linear(4, 7)); });
   EXPECT_NE(std::string::npos, unknown.find("children body, head, got \"tail\"")) << unknown;
   nn::Sequential outer{net};
   EXPECT_THROW(net.replace("head", outer), InvalidArgument);
