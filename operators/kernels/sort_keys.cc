@@ -1,5 +1,7 @@
 #include "operators/kernels/sort_keys.h"
 
+#include <hwy/targets.h>
+
 #include <algorithm>
 #include <utility>
 
