@@ -65,7 +65,7 @@ TEST_F(ComingFrom, Layers) {
   nn::LSTM lstm(16, 32, {.num_layers = 2, .batch_first = true});
   EXPECT_EQ((Shape{2, 3, 32}), lstm(table(array<int64_t>({{1, 2, 3}, {4, 5, 6}}))).first.shape());
   nn::ModuleList blocks;
-  for (int k = 0; k < 6; ++k) blocks.append(nn::Linear{3, 3});
+  for (int k = 0; k < 6; ++k) blocks.push_back(nn::Linear{3, 3});
   EXPECT_EQ(6 * 12, blocks.num_parameters());
   nn::Sequential net{nn::Linear{3, 8}};
   nn::Sequential target = net.clone();
