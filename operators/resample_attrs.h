@@ -56,6 +56,11 @@ inline kernels::ResampleAxes resample_axes(const char* op, const ResampleAttrs& 
                     .step = step,
                     .mode = static_cast<ResampleMode>(mode),
                     .align_corners = attrs.align_corners};
+    // A linear axis that keeps its size is copied, whatever the step, as in PyTorch.
+    if (axes.axis[a].mode == ResampleMode::linear && before == after) {
+      axes.axis[a].mode = ResampleMode::copied;
+      axes.axis[a].step = 1;
+    }
   }
   return axes;
 }

@@ -49,11 +49,11 @@ __device__ A logsumexp_of(const Problem& p, int64_t from) {
   for (int64_t c = G::lane(); c < p.rows.n; c += G::kThreads)
     top = Larger()(top, load<A>(p.x, from + c * p.rows.step[0]));
   top = G::all(top, Larger());
-  if (isinf(top)) return static_cast<A>(NAN);
   A sum = 0;
   for (int64_t c = G::lane(); c < p.rows.n; c += G::kThreads)
     sum += exp(load<A>(p.x, from + c * p.rows.step[0]) - top);
-  return top + log(G::all(sum, Add()));
+  sum = G::all(sum, Add());
+  return isinf(top) ? static_cast<A>(NAN) : top + log(sum);
 }
 
 /// losses[row], and in counted[row] the share of the row in the divisor of the mean.

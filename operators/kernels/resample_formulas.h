@@ -10,7 +10,8 @@
 
 namespace mx::formulas {
 
-enum class ResampleMode : uint8_t { nearest, nearest_exact, linear, cubic };
+/// copied: element i is element i of x.
+enum class ResampleMode : uint8_t { nearest, nearest_exact, linear, cubic, copied };
 
 /// One axis: its size before and after resampling, and the distance of neighbouring results in x.
 struct ResampleAxis {
@@ -20,12 +21,11 @@ struct ResampleAxis {
   bool align_corners = false;
 
   constexpr bool nearest() const {
-    return mode == ResampleMode::nearest || mode == ResampleMode::nearest_exact;
+    return mode == ResampleMode::nearest || mode == ResampleMode::nearest_exact ||
+           mode == ResampleMode::copied;
   }
-  /// A linear axis that keeps its size is copied, whatever the step, as in PyTorch.
-  constexpr bool copied() const { return mode == ResampleMode::linear && in == out; }
   /// Taps of each element of the result.
-  constexpr int taps() const { return nearest() || copied() ? 1 : mode == ResampleMode::linear ? 2 : 4; }
+  constexpr int taps() const { return nearest() ? 1 : mode == ResampleMode::linear ? 2 : 4; }
 };
 
 struct ResampleTap {
@@ -43,7 +43,7 @@ constexpr double cubic_weight(double distance) {
 /// Returns tap t of element i of the result.
 constexpr ResampleTap resample_tap(const ResampleAxis& axis, int64_t i, int t) {
   const int64_t last = axis.in - 1;
-  if (axis.copied()) return {i, 1};
+  if (axis.mode == ResampleMode::copied) return {i, 1};
   if (axis.nearest()) {
     // In float, as in PyTorch, so that the same element is chosen if the position is near a whole number.
     const float centre = axis.mode == ResampleMode::nearest_exact ? 0.5f : 0.f;
@@ -72,7 +72,6 @@ struct ResampleRange {
 /// Returns a range of results that has all those with a tap at this place of x, and few others. `per_step` is
 /// 1 / axis.step, or 0 if the step is 0.
 constexpr ResampleRange resample_users(const ResampleAxis& axis, double per_step, int64_t place) {
-  if (axis.copied()) return {place, place + 1};
   if (!(per_step > 0)) return {0, axis.out};
   const double before = axis.nearest() ? 0 : axis.mode == ResampleMode::linear ? 1 : 2;
   const double after = axis.nearest() ? 1 : before;
