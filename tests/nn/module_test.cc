@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "executor/autograd/autograd.h"
 #include "ndarray/grad_mode.h"
 #include "nn/recurrent.h"
 #include "optim/optimizers.h"
