@@ -48,6 +48,13 @@ void check_name(const ModuleState& state, const std::string& name, const char* o
            '"');
 }
 
+/// The names of parts, for errors: "fc1, fc2".
+std::string names_of(const std::vector<NamedModule>& children) {
+  std::string names;
+  for (const NamedModule& child : children) names += (names.empty() ? "" : ", ") + child.name;
+  return names.empty() ? "(none)" : names;
+}
+
 void check_not_inside(const ModuleState& target, const AnyModule& module, const std::string& name,
                       const char* op) {
   detail::walk(ModuleState::of(*module), "", [&](const std::string&, const ModuleState& state) {
@@ -101,15 +108,16 @@ auto named(const Module& module, const CallSite& site, const F& f) {
 }
 
 /// A module that was never added to another one, but is called by one, has most likely been forgotten: it is
-/// called like the others, and is not trained, saved or moved with them.
+/// called like the others, and is not trained, saved or moved with them. Precondition: state.name is empty.
 void warn_if_forgotten(const Module& module, ModuleState& state, const std::source_location& where) {
-  if (!state.name.empty() || !CallSite::active() || !grad_enabled()) return;
+  if (!CallSite::active() || !grad_enabled()) return;
   const bool trainable = std::any_of(state.arrays.begin(), state.arrays.end(), [](const auto& array) {
     return !array.buffer && array.place.array().requires_grad();
   });
   if (!trainable || state.warned.exchange(true)) return;
-  log(LogLevel::warning, "[Module] a module calls ", detail::title(module), " at ", where.file_name(), ':',
-      where.line(),
+  const std::string place = mx::detail::place_of(where);
+  log(LogLevel::warning, "[Module] a module calls ", detail::title(module), place.empty() ? "" : " at ",
+      place,
       ", which was not registered by add() or replace(): its parameters are not trained, saved "
       "or moved with those of the module. This is said once");
 }
@@ -162,12 +170,9 @@ void Module::add(const std::string& name, const AnyModule& module) {
 void Module::replace(const std::string& name, const AnyModule& module) {
   const auto at = std::find_if(state_->children.begin(), state_->children.end(),
                                [&](const NamedModule& child) { return child.name == name; });
-  if (at == state_->children.end()) {
-    std::string names;
-    for (const NamedModule& child : state_->children) names += (names.empty() ? "" : ", ") + child.name;
-    throw InvalidArgument("[replace] expected the name of one of the children " +
-                          (names.empty() ? "(none)" : names) + ", got \"" + name + '"');
-  }
+  MX_CHECK(at != state_->children.end(), InvalidArgument,
+           "[replace] expected the name of one of the children ", names_of(state_->children), ", got \"",
+           name, '"');
   check_not_inside(*state_, module, name, "replace");
   at->module = module;
   ModuleState::of(*module).name = name;
@@ -282,13 +287,10 @@ const AnyModule& Module::child(const std::string& path) const {
     const size_t dot = std::min(path.find('.', from), path.size());
     const std::string name = path.substr(from, dot - from);
     const AnyModule* found = nullptr;
-    std::string names;
-    for (const NamedModule& child : at->children) {
+    for (const NamedModule& child : at->children)
       if (child.name == name) found = &child.module;
-      names += (names.empty() ? "" : ", ") + child.name;
-    }
     MX_CHECK(found != nullptr, InvalidArgument, "[child] expected the path \"", path,
-             "\" to name one of the children ", names.empty() ? "(none)" : names, ", got \"", name, '"');
+             "\" to name one of the children ", names_of(at->children), ", got \"", name, '"');
     if (dot == path.size()) return *found;
     at = &ModuleState::of(**found);
     from = dot + 1;

@@ -159,8 +159,7 @@ Autocast::~Autocast() {
   }
   log(LogLevel::error,
       "[Autocast] expected scopes to end on their thread, in reverse order of their beginning, got the end "
-      "of a "
-      "scope that is not the innermost one");
+      "of a scope that is not the innermost one");
   if (state_ == nullptr) return;
   state_->before = before_;
   state_->ended_early = true;

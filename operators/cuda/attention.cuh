@@ -1,10 +1,10 @@
-// What the kernels of attention share: a block of threads multiplies tiles of rows, in shared memory, and
-// holds the results in registers.
+// Products of tiles, shared by the attention kernels. The rows of a tile are in shared memory; a block of
+// threads multiplies them and holds the results in registers.
 //
 // Two kinds of products are needed. contract() gives the scores of a tile, C = L R', for the rows L of the
 // block and other rows R: it walks the width in slices, so no head is too wide. multiply() adds W X, for the
-// weights W that come of the scores and a piece X of rows. The source of the scheme is FlashAttention-2 (Dao,
-// 2023), without tensor cores.
+// weights W that are computed from the scores, and a tile X of rows. The source of the scheme is
+// FlashAttention-2 (Dao, 2023), without tensor cores.
 //
 // Repeatable: each element is added up by one thread in the order of the rows, without atomics.
 #pragma once

@@ -9,7 +9,7 @@ namespace {
 
 using namespace attention_tiles;
 
-/// What a row gives its gradients: dy, the logarithm of its sum, and the sum of dy * y.
+/// The values of a row that its gradients need: dy, the logarithm of the row's sum, and the sum of dy * y.
 struct Heads {
   Array4 dy, sums, delta;
 };

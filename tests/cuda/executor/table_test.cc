@@ -40,7 +40,7 @@ const char kHead[] =
 /// Operators whose kernel for GPUs calls copies, which know both kinds of devices.
 const std::set<std::string> kCopies = {"concat", "split", "pad", "tile", "repeat", "roll"};
 
-/// What operators_gpu_test has shown on a GPU, by operator: the types and the GPU.
+/// For each operator, the types in which operators_gpu_test has passed on a GPU, and the name of the GPU.
 const std::map<std::string, std::string> kShownOnGpu = {};
 
 std::string types_of(const Operator& op) {
