@@ -1,14 +1,17 @@
-// gemm_bench: products of square matrices by our kernels, and by oneDNN and OpenBLAS if they are installed.
-// Prints JSON lines with bench "gemm", in GFLOP/s. Cases: type, layout (n or t for each operand), size.
+// gemm_bench: products of matrices by our kernels, and by oneDNN and OpenBLAS if they are installed.
+// Prints JSON lines with bench "gemm", in GFLOP/s. Cases: type, layout (n or t for each operand), size: one
+// number for square matrices, else M x N x K.
 //
 // The systems alternate within a round, and the medians over the rounds are printed. The peak of the
 // processor is measured in the same rounds.
 #include <tbb/global_control.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -30,7 +33,7 @@ struct Options {
   int rounds = 9;
   int sample_ms = 20;
   bool cpu_time = false;
-  std::vector<int64_t> sizes = {16, 64, 256, 1024, 2048};
+  std::vector<std::string> sizes = {"16", "64", "256", "1024", "2048"};
   std::vector<std::string> types = {"f32", "f64"};
   std::vector<std::string> layouts = {"nn", "nt", "tn", "tt"};
   std::vector<int> threads = {1, 2};
@@ -68,12 +71,35 @@ double fma_peak() {
   return flops / static_cast<double>(thread_cpu_ns() - start);
 }
 
+/// Reads a number, or three with "x" between them.
+std::optional<GemmSize> parse_size(const std::string& text) {
+  GemmSize size{};
+  int64_t* const parts[] = {&size.m, &size.n, &size.k};
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (int i = 0; i < 3; ++i) {
+    const auto [stop, error] = std::from_chars(at, end, *parts[i]);
+    if (error != std::errc() || *parts[i] <= 0) return std::nullopt;
+    if (i == 0 && stop == end) return GemmSize{size.m, size.m, size.m};
+    if (i < 2 ? (stop == end || *stop != 'x') : stop != end) return std::nullopt;
+    at = stop + 1;
+  }
+  return size;
+}
+
 template <class T>
-void measure(const Options& options, const std::string& type, const std::string& layout, int64_t n,
-             int threads) {
+void measure(const Options& options, const std::string& type, const std::string& layout,
+             const std::string& size_text, int threads) {
   const bool ta = layout[0] == 't', tb = layout[1] == 't';
-  const auto elements = static_cast<size_t>(n * n);
-  std::vector<T> a(elements), b(elements), c(elements), first;
+  const std::optional<GemmSize> parsed = parse_size(size_text);
+  if (!parsed) {
+    note("gemm_bench: expected a size like 256 or 1024x128x512, got " + size_text);
+    std::exit(2);
+  }
+  const GemmSize size = *parsed;
+  const auto [m, n, k] = size;
+  std::vector<T> a(static_cast<size_t>(m * k)), b(static_cast<size_t>(k * n)), c(static_cast<size_t>(m * n)),
+      first;
   std::minstd_rand random(1);
   std::uniform_real_distribution<T> uniform(-1, 1);
   for (T& x : a) x = uniform(random);
@@ -81,17 +107,18 @@ void measure(const Options& options, const std::string& type, const std::string&
 
   std::vector<System> systems;
   systems.push_back({"mx", [&] {
-                       const mx::kernels::Matrix ma{a.data(), ta ? 1 : n, ta ? n : 1};
-                       const mx::kernels::Matrix mb{b.data(), tb ? 1 : n, tb ? n : 1};
-                       mx::kernels::gemm(mx::dtype_of<T>, n, n, n, ma, mb, c.data(), n, 1);
+                       const mx::kernels::Matrix ma{a.data(), ta ? 1 : size.k, ta ? size.m : 1};
+                       const mx::kernels::Matrix mb{b.data(), tb ? 1 : size.n, tb ? size.k : 1};
+                       mx::kernels::gemm(mx::dtype_of<T>, size.m, size.n, size.k, ma, mb, c.data(), size.n,
+                                         1);
                      }});
   for (const GemmPeer& peer : gemm_peers()) {
     if constexpr (std::is_same_v<T, float>) {
       if (const auto f = peer.sgemm)
-        systems.push_back({peer.name, [&, f] { f(ta, tb, n, a.data(), b.data(), c.data()); }});
+        systems.push_back({peer.name, [&, f] { f(ta, tb, size, a.data(), b.data(), c.data()); }});
     } else {
       if (const auto f = peer.dgemm)
-        systems.push_back({peer.name, [&, f] { f(ta, tb, n, a.data(), b.data(), c.data()); }});
+        systems.push_back({peer.name, [&, f] { f(ta, tb, size, a.data(), b.data(), c.data()); }});
     }
     peer.set_threads(threads);
   }
@@ -99,15 +126,14 @@ void measure(const Options& options, const std::string& type, const std::string&
     s.product();
     s.product();
     if (first.empty()) first = c;
-    for (size_t i = 0; i < elements; ++i) {
-      if (std::abs(c[i] - first[i]) > 1e-4 * static_cast<double>(n)) {
-        note("gemm_bench: " + s.name + " differs from mx at " + type + " " + layout + " " +
-             std::to_string(n));
+    for (size_t i = 0; i < c.size(); ++i) {
+      if (std::abs(c[i] - first[i]) > 1e-4 * static_cast<double>(k)) {
+        note("gemm_bench: " + s.name + " differs from mx at " + type + " " + layout + " " + size_text);
         std::exit(1);
       }
     }
   }
-  const double flops = 2.0 * std::pow(static_cast<double>(n), 3);
+  const double flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   std::vector<double> peak;
   for (int round = 0; round < options.rounds; ++round) {
     std::vector<double> each(static_cast<size_t>(threads));
@@ -118,7 +144,7 @@ void measure(const Options& options, const std::string& type, const std::string&
     for (System& s : systems)
       s.samples.push_back(sample(s.product, flops, options.sample_ms, options.cpu_time && threads == 1));
   }
-  const std::string name = type + "_" + layout + "_" + std::to_string(n);
+  const std::string name = type + "_" + layout + "_" + size_text;
   for (const System& s : systems) print({"gemm", name, s.name, threads, "GFLOP/s", summarize(s.samples)});
   print({"gemm", name, "peak", threads, "GFLOP/s", summarize(peak)});
 }
@@ -145,7 +171,7 @@ int main(int argc, char** argv) {
   line.option("--sample-ms", &options.sample_ms, "least length of a sample").positive();
   line.flag("--cpu-time", options.cpu_time,
             "with one thread, count its processor time instead of the clock's: for a busy machine");
-  line.option("--sizes", &options.sizes, "rows and columns");
+  line.option("--sizes", &options.sizes, "rows and columns: 256, or 1024x128x512 for M x N x K");
   line.option("--types", &options.types, "f32, f64");
   line.option("--layouts", &options.layouts, "nn, nt, tn, tt");
   line.option("--threads", &options.threads, "numbers of threads");
@@ -162,7 +188,7 @@ int main(int argc, char** argv) {
                                     static_cast<size_t>(threads));
     for (const std::string& type : options.types)
       for (const std::string& layout : options.layouts)
-        for (const int64_t n : options.sizes) {
+        for (const std::string& n : options.sizes) {
           if (type == "f32") measure<float>(options, type, layout, n, threads);
           if (type == "f64") measure<double>(options, type, layout, n, threads);
         }

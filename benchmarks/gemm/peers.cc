@@ -13,21 +13,30 @@ namespace mx::bench {
 namespace {
 
 #ifdef MX_BENCH_ONEDNN
-void onednn_sgemm(bool trans_a, bool trans_b, int64_t n, const float* a, const float* b, float* c) {
-  dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', n, n, n, 1.0F, a, n, b, n, 0.0F, c, n);
+void onednn_sgemm(bool trans_a, bool trans_b, const GemmSize& size, const float* a, const float* b,
+                  float* c) {
+  const auto [m, n, k] = size;
+  dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, 1.0F, a, trans_a ? m : k, b, trans_b ? k : n,
+             0.0F, c, n);
 }
 #endif
 
 #ifdef MX_BENCH_OPENBLAS
 CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
 
-void openblas_sgemm(bool trans_a, bool trans_b, int64_t n, const float* a, const float* b, float* c) {
-  const auto i = static_cast<blasint>(n);
-  cblas_sgemm(CblasRowMajor, flag(trans_a), flag(trans_b), i, i, i, 1.0F, a, i, b, i, 0.0F, c, i);
+void openblas_sgemm(bool trans_a, bool trans_b, const GemmSize& size, const float* a, const float* b,
+                    float* c) {
+  const auto m = static_cast<blasint>(size.m), n = static_cast<blasint>(size.n),
+             k = static_cast<blasint>(size.k);
+  cblas_sgemm(CblasRowMajor, flag(trans_a), flag(trans_b), m, n, k, 1.0F, a, trans_a ? m : k, b,
+              trans_b ? k : n, 0.0F, c, n);
 }
-void openblas_dgemm(bool trans_a, bool trans_b, int64_t n, const double* a, const double* b, double* c) {
-  const auto i = static_cast<blasint>(n);
-  cblas_dgemm(CblasRowMajor, flag(trans_a), flag(trans_b), i, i, i, 1.0, a, i, b, i, 0.0, c, i);
+void openblas_dgemm(bool trans_a, bool trans_b, const GemmSize& size, const double* a, const double* b,
+                    double* c) {
+  const auto m = static_cast<blasint>(size.m), n = static_cast<blasint>(size.n),
+             k = static_cast<blasint>(size.k);
+  cblas_dgemm(CblasRowMajor, flag(trans_a), flag(trans_b), m, n, k, 1.0, a, trans_a ? m : k, b,
+              trans_b ? k : n, 0.0, c, n);
 }
 #endif
 

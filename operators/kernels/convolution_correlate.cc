@@ -21,6 +21,9 @@ namespace mx::kernels::HWY_NAMESPACE {
 /// A run of adjacent columns of a block: its place in the source of B, and in the result.
 struct ColumnRun {
   int64_t from, to;
+  /// The tiles write it into the result, not into the sums. They may write beyond its end if other runs
+  /// follow there, because those are written later.
+  bool direct = false;
 };
 
 /// Where the tiles find weight k of a row: data[g * group + s * step + r * row + k] for
@@ -105,8 +108,8 @@ class Correlator {
     int64_t from, to, size;
   };
   std::vector<Piece> pieces_;
-  std::vector<ColumnRun> vectors_;  // where each vector of columns is read and, if direct_, written
-  bool direct_ = false;             // tiles write into the result
+  std::vector<ColumnRun> vectors_;  // where each vector of columns is read and written
+  bool direct_ = false;             // all vectors are direct
   const S* in_ = nullptr;
   S* out_ = nullptr;
 };
@@ -116,6 +119,8 @@ void Correlator<S, T>::enter_block(int64_t block) {
   block_ = block;
   const PositionBlocks::Part part = p_.positions.part(block, c_.images, c_.out.size);
   image0_ = part.image;
+  // The tables are relative to the first image, so that blocks of whole images share them.
+  if (!runs_.empty() && images_ == part.images && first_ == part.first && size_ == part.size) return;
   images_ = part.images;
   first_ = part.first;
   size_ = part.size;
@@ -168,17 +173,26 @@ void Correlator<S, T>::find_vectors() {
     if (!even) joined = 1;
   }
   const int64_t length = joined * run_length_;
-  direct_ = std::is_same_v<S, T> && c_.out.space[2] == 1 && length % kL == 0;
+  const bool can_be_direct = std::is_same_v<S, T> && c_.out.space[2] == 1;
+  direct_ = can_be_direct && length % kL == 0;
+  // The runs behind a run that its last vector reaches. With several steps they would already hold sums.
+  const auto reached = static_cast<size_t>(divide_up(run_pitch_ - run_length_, run_length_));
+  const bool may_overlap = can_be_direct && !p_.panel && p_.steps == 1;
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    runs_[i].direct = direct_ || (may_overlap && i + reached < runs_.size());
+    for (size_t j = 1; j <= reached && runs_[i].direct && !direct_; ++j)
+      runs_[i].direct = runs_[i + j].to == runs_[i].to + static_cast<int64_t>(j) * run_length_;
+  }
   for (int64_t v = 0; v < count; ++v) {
-    ColumnRun vector{0, 0};
+    ColumnRun vector{0, 0, direct_};
     const int64_t column = v * kL;
     if (!p_.panel) {
       const ColumnRun& run = runs_[static_cast<size_t>(column / run_pitch_)];
-      vector = {run.from + column % run_pitch_, run.to + column % run_pitch_};
+      vector = {run.from + column % run_pitch_, run.to + column % run_pitch_, run.direct};
     } else if (direct_) {
       vector.to = runs_[static_cast<size_t>(column / length * joined)].to + column % length;
     }
-    if (!direct_) vector.to = column;
+    if (!vector.direct) vector.to = column;
     vectors_.push_back(vector);
   }
 }
@@ -226,24 +240,28 @@ void Correlator<S, T>::multiply(int64_t step, int64_t c0, int64_t channels) {
   call.k = channels * p_.taps;
   call.a_rs = weights_.row;
   call.offsets = p_.panel ? panel_offsets_ : offsets_;
-  call.c_rs = direct_ ? c_.out.channel : p_.padded_columns();
   call.accumulate = step > 0;
   const int64_t r0 = row_from(s0_);
   const T* source = p_.panel ? panel_ : buffer_;
-  T* target = sums_;
+  T* result = nullptr;
   if constexpr (std::is_same_v<S, T>) {
     if (p_.in_place && !p_.panel) source = in_ + c0 * c_.in.channel;
-    if (direct_) target = out_ + r0 * c_.out.channel;
+    result = out_ + r0 * c_.out.channel;
   }
   for (int64_t s = s0_; s < s1_; ++s) {
     const int64_t row = row_from(s), height = row_from(s + 1) - row;
     const T* const a = weights_.data + group_ * weights_.group + step * weights_.step + row * weights_.row;
     const T* const bias = bias_ != nullptr && step == 0 ? bias_ + group_ * c_.rows + row : nullptr;
-    T* const to = target + (row - r0) * call.c_rs;
     const int widest = height <= kThinRows ? kThinVectors : 2;
     for (int64_t v = 0; v < count;) {
+      const bool direct = vectors_[static_cast<size_t>(v)].direct;
       const int64_t left = count - v;
-      const int width = left >= widest ? widest : left >= 2 ? 2 : 1;
+      int width = left >= widest ? widest : left >= 2 ? 2 : 1;
+      // The vectors of a tile are all of the same kind.
+      for (int i = 1; i < width; ++i)
+        if (vectors_[static_cast<size_t>(v + i)].direct != direct) width = 1;
+      call.c_rs = direct ? c_.out.channel : p_.padded_columns();
+      T* const to = (direct ? result : sums_) + (row - r0) * call.c_rs;
       const T* b[kThinVectors];
       T* c[kThinVectors];
       for (int i = 0; i < width; ++i) {
@@ -265,6 +283,7 @@ void Correlator<S, T>::write() {
     const T* const from = sums_ + r * p_.padded_columns();
     S* const to = out_ + (r0 + r) * c_.out.channel;
     for (size_t i = 0; i < runs_.size(); ++i) {
+      if (runs_[i].direct) continue;
       const T* const run = from + static_cast<int64_t>(i) * run_pitch_;
       if constexpr (std::is_same_v<S, T>) {
         if (c_.out.space[2] == 1) {

@@ -20,6 +20,7 @@ namespace mx::kernels::HWY_NAMESPACE {
 struct DotRows {
   int64_t count = 0, width = 0;
   const int64_t* offsets = nullptr;
+  bool accumulate = true;  // false: the sums are not read
 };
 
 // A full tile's sums, rows of Y and one vector of X fill the registers.
@@ -28,6 +29,15 @@ inline constexpr int kDotRows = 4, kDotTaps = 6;
 #  else
 inline constexpr int kDotRows = 2, kDotTaps = 5;
 #  endif
+
+/// Keeps a vector in a register. GCC would otherwise load it again for each multiply-add that uses it.
+template <class V>
+HWY_INLINE V in_register(V v) {
+#  if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  asm("" : "+v"(v.raw));
+#  endif
+  return v;
+}
 
 /// Adds y[r][p] * x[p + taps[t]] over all positions p, as vectors, to the vectors at sums + r * sums_rs + t *
 /// (elements of a vector). The lanes beyond the end of a row are 0: what is there is not read, because it may
@@ -42,7 +52,8 @@ void dot_tile(const DotRows& rows, const T* HWY_RESTRICT y, int64_t y_rs, const 
 #  pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r)
 #  pragma GCC unroll 8
-    for (int t = 0; t < Count; ++t) sum[r][t] = hn::LoadU(d, sums + r * sums_rs + t * kL);
+    for (int t = 0; t < Count; ++t)
+      sum[r][t] = rows.accumulate ? hn::LoadU(d, sums + r * sums_rs + t * kL) : hn::Zero(d);
   int64_t tap[Count];
   for (int t = 0; t < Count; ++t) tap[t] = taps[t];
   const int64_t tail = rows.width % kL;
@@ -56,7 +67,7 @@ void dot_tile(const DotRows& rows, const T* HWY_RESTRICT y, int64_t y_rs, const 
       for (int r = 0; r < Rows; ++r) row[r] = hn::LoadU(d, left + r * y_rs);
 #  pragma GCC unroll 8
       for (int t = 0; t < Count; ++t) {
-        const Vec value = hn::LoadU(d, from + tap[t]);
+        const Vec value = in_register(hn::LoadU(d, from + tap[t]));
 #  pragma GCC unroll 8
         for (int r = 0; r < Rows; ++r) sum[r][t] = hn::MulAdd(row[r], value, sum[r][t]);
       }
@@ -67,7 +78,7 @@ void dot_tile(const DotRows& rows, const T* HWY_RESTRICT y, int64_t y_rs, const 
     for (int r = 0; r < Rows; ++r) row[r] = hn::MaskedLoad(mask, d, left + r * y_rs);
 #  pragma GCC unroll 8
     for (int t = 0; t < Count; ++t) {
-      const Vec value = hn::MaskedLoad(mask, d, from + tap[t]);
+      const Vec value = in_register(hn::MaskedLoad(mask, d, from + tap[t]));
 #  pragma GCC unroll 8
       for (int r = 0; r < Rows; ++r) sum[r][t] = hn::MulAdd(row[r], value, sum[r][t]);
     }

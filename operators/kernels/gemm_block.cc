@@ -51,7 +51,7 @@ class Block {
  private:
   // A sliver of A (14 rows) of this depth stays in the first-level cache while a panel of B, at most 2 MiB,
   // streams through it.
-  static constexpr int64_t kDepth = 2048 / static_cast<int64_t>(sizeof(T));
+  static constexpr int64_t kDepth = 1024 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kCols = 4096 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kNR = kTileCols<T>;
   static constexpr int64_t kL = kLanes<T>;
@@ -221,7 +221,7 @@ void Block<S, T, R>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, cons
   const bool b_in_place = same && p_.b_cs == 1 &&
                           (rows_ <= 2 * kTileRows<T> || k * cols * static_cast<int64_t>(sizeof(T)) <= 32768);
   const bool a_in_place = same && (cols <= 2 * kNR || rows_ * k * static_cast<int64_t>(sizeof(T)) <= 16384 ||
-                                   (p_.a_cs == 1 && std::abs(p_.a_rs) <= kDepth + 64));
+                                   (p_.a_cs == 1 && std::abs(p_.a_rs) <= 576));
   const int64_t sliver = sliver_elements<T>(k);
   if (!b_in_place) {
     pack_b(b_panel_, b(k0, j0), p_.b_rs, p_.b_cs, k, cols, spare_);
