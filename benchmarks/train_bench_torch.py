@@ -21,7 +21,7 @@ MLP_STEPS = 512
 NETS = {"mlp": (64, 16, 0.1, MLP_STEPS), "lenet": (64, 8, 0.1, 64), "resnet18": (32, 2, 0.01, 2),
         "lstm": (32, 8, 0.1, 24), "transformer": (16, 4, 0.05, 8)}
 TUNED = {"OMP_WAIT_POLICY": "passive", "MALLOC_TRIM_THRESHOLD_": "1073741824",
-         "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "16777216"}
+         "MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TOP_PAD_": "16777216", "THP_MEM_ALLOC_ENABLE": "1"}
 # Of gpt_decode, as in the runner.
 VOCABULARY, WIDTH, HEADS, LAYERS, FEED_FORWARD, PROMPT, DECODED = 1000, 128, 4, 2, 512, 16, 112
 SYSTEMS = {"pytorch": {}, "pytorch_tuned": TUNED}

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <string>
@@ -46,6 +47,27 @@ size_t cgroup_bytes() {
     best = std::min({best, limit_of(folder + "/memory.max"), limit_of(folder + "/memory.limit_in_bytes")});
   }
   return best;
+}
+
+// Segments of this size and more are on huge pages if the system allows it
+// (/sys/kernel/mm/transparent_hugepage): their memory is cleared and translated in pieces of 2 MiB. Smaller
+// segments would become larger by that.
+constexpr size_t kHugePage = size_t{2} << 20, kLeastHuge = 4 * kHugePage;
+
+// Returns nullptr if there is no memory.
+void* map_segment(size_t bytes) {
+  const bool huge = bytes >= kLeastHuge;
+  const size_t mapped = huge ? bytes + kHugePage : bytes;
+  void* const start = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) return nullptr;
+  if (!huge) return start;
+  // Huge pages begin at multiples of their size.
+  const size_t before = (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
+  auto* const segment = static_cast<std::byte*>(start) + before;
+  if (before > 0) munmap(start, before);
+  if (before < kHugePage) munmap(segment + bytes, kHugePage - before);
+  madvise(segment, bytes, MADV_HUGEPAGE);  // a wish: without it, the memory is the same
+  return segment;
 }
 
 size_t host_bytes() {
@@ -101,8 +123,7 @@ void* HostMemory::reserve(size_t bytes) {
       return segment;
     }
   }
-  void* segment = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (segment != MAP_FAILED) {
+  if (void* const segment = map_segment(bytes)) {
     std::lock_guard lock(mutex_);
     pageable_.emplace(segment, bytes);
     return segment;
