@@ -1,8 +1,10 @@
 #include "operators/convolution.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/kernels/copy.h"
 #include "operators/convolution_gradient.h"
 #include "operators/convolution_shape.h"
 #include "operators/cuda_kernels.h"
@@ -166,9 +168,18 @@ void run_transpose(const KernelArgs& args) {
   const Converted y(args.in[0], x.dtype), weight(args.in[1], x.dtype),
       bias(args.in[args.in.size() - 1], x.dtype);
   const auto sizes = sizes_of(args.attr<ConvolutionTransposeAttrs>(), x.rank());
+  std::vector<Correlation> parts;
+  bool all_have_terms = true;
   detail::each_backward_correlation(sizes, *y, *weight, x, [&](const Correlation& c) {
-    run_one(args, c, args.in.size() == 3 ? &*bias : nullptr);
+    parts.push_back(c);
+    all_have_terms = all_have_terms && kernels::has_terms(c);
   });
+  // The parts are interleaved in memory, so that those without terms are filled faster together with the
+  // others.
+  const bool filled = !all_have_terms && args.in.size() < 3;
+  if (filled) kernels::fill(x, 0);
+  for (const Correlation& c : parts)
+    if (!filled || kernels::has_terms(c)) run_one(args, c, args.in.size() == 3 ? &*bias : nullptr);
 }
 
 void run_weights(const KernelArgs& args) {

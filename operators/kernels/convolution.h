@@ -66,6 +66,11 @@ struct Correlation {
   int64_t bias_stride = 1;
 };
 
+/// Returns false if every result is the bias.
+inline bool has_terms(const Correlation& c) {
+  return c.channels != 0 && c.taps.count[0] * c.taps.count[1] * c.taps.count[2] != 0;
+}
+
 /// Returns the bytes of memory that correlate() needs.
 size_t correlate_scratch(const Correlation& c);
 /// `scratch`: at least correlate_scratch(c) bytes, aligned to 64.

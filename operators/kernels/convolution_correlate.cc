@@ -402,7 +402,6 @@ namespace {
 bool is_empty(const Correlation& c) {
   return c.images == 0 || c.groups == 0 || c.rows == 0 || product_of(c.out.size) == 0;
 }
-bool has_no_terms(const Correlation& c) { return c.channels == 0 || product_of(c.taps.count) == 0; }
 
 /// Sets the result to the bias.
 template <class S>
@@ -423,12 +422,12 @@ void fill_with_bias(const Correlation& c) {
 }  // namespace
 
 size_t correlate_scratch(const Correlation& c) {
-  return is_empty(c) || has_no_terms(c) ? 0 : HWY_DYNAMIC_DISPATCH(scratch_in)(c);
+  return is_empty(c) || !has_terms(c) ? 0 : HWY_DYNAMIC_DISPATCH(scratch_in)(c);
 }
 
 void correlate(const Correlation& c, void* scratch) {
   if (is_empty(c)) return;
-  if (!has_no_terms(c)) return HWY_DYNAMIC_DISPATCH(correlate_typed)(c, scratch);
+  if (has_terms(c)) return HWY_DYNAMIC_DISPATCH(correlate_typed)(c, scratch);
   switch (c.dtype) {
     case DType::f64:
       return fill_with_bias<double>(c);
