@@ -218,18 +218,22 @@ class LanesTask {
       for (const TapRun& run : tables_.runs) {
         const T* const a = weights + row * p_.k_pitch + run.first * channels;
         call.k = run.taps * channels;
-        const size_t count = run.from.size();
-        for (size_t v = 0; v < count;) {
-          if (v % block_vectors >= used) {  // the last block may have fewer images
-            ++v;
-            continue;
+        vectors_.clear();
+        for (size_t v = 0; v < run.from.size(); ++v)
+          if (v % block_vectors < used) vectors_.push_back(v);  // the last block may have fewer images
+        const int widest = height <= kThinRows ? kThinVectors : 2;
+        for (size_t v = 0; v < vectors_.size();) {
+          const size_t left = vectors_.size() - v;
+          const int width = left >= static_cast<size_t>(widest) ? widest : left >= 2 ? 2 : 1;
+          const T* b[kThinVectors];
+          T* c[kThinVectors];
+          for (int i = 0; i < width; ++i) {
+            const size_t at = vectors_[v + static_cast<size_t>(i)];
+            b[i] = buffer_ + run.from[at];
+            c[i] = to + run.to[at];
           }
-          const bool two = v + 1 < count && (v + 1) % block_vectors < used;
-          const size_t next = two ? v + 1 : v;
-          const T* const b[2] = {buffer_ + run.from[v], buffer_ + run.from[next]};
-          T* const c[2] = {to + run.to[v], to + run.to[next]};
-          patch_tile_of<T>(height, two ? 2 : 1)(call, a, b, c, nullptr);
-          v += two ? 2 : 1;
+          patch_tile_of<T>(height, width)(call, a, b, c, nullptr);
+          v += static_cast<size_t>(width);
         }
       }
     }
@@ -270,6 +274,7 @@ class LanesTask {
   const T* const bias_;
   const int64_t in_positions_, out_positions_;
   T *buffer_ = nullptr, *sums_ = nullptr, *spare_ = nullptr;
+  std::vector<size_t> vectors_;  // of a run, those that hold images
   int64_t image0_ = 0, images_ = 0, s0_ = 0, s1_ = 0;
 };
 
