@@ -251,10 +251,8 @@ NDArray input_products(const Arg& x, const RecurrentWeights& w, const NDArray& b
   return bias.defined() ? linear(x, w.w_ih, bias) : linear(x, w.w_ih);
 }
 
-/// Returns true if no operand's gradient is recorded, and the device has the operators that store nothing for
-/// it. GPUs run the recorded operators, because there are no others for them yet.
+/// Returns true if no operand's gradient is recorded.
 bool only_inference(const Arg& x, const RecurrentWeights& w, std::initializer_list<const NDArray*> states) {
-  if (x.array.context().kind == DeviceKind::gpu) return false;
   if (!grad_enabled()) return true;
   const auto trained = [](const NDArray& array) { return array.defined() && array.requires_grad(); };
   return !trained(x.array) && !trained(w.w_ih) && !trained(w.w_hh) && !trained(w.b_ih) && !trained(w.b_hh) &&

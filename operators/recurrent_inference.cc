@@ -1,6 +1,7 @@
 #include "operators/recurrent_inference.h"
 
 #include "engine/base/check.h"
+#include "operators/cuda_kernels.h"
 #include "operators/recurrent_layer.h"
 
 namespace mx::detail {
@@ -9,10 +10,6 @@ namespace {
 using kernels::RecurrentCell;
 using kernels::SequencePlan;
 
-// Inputs. The optional ones are biases: of the products of x, and for gru of the products of the state.
-//   rnn    x, w_ih, w_hh, h0, bias?
-//   lstm   x, w_ih, w_hh, h0, c0, bias?
-//   gru    x, w_ih, w_hh, h0, b_ih?, b_hh?
 template <RecurrentCell kCell>
 void infer_inference_of(InferContext& c) {
   constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
@@ -41,21 +38,9 @@ void infer_inference_of(InferContext& c) {
 
 template <RecurrentCell kCell>
 void run_inference_of(const KernelArgs& args) {
-  constexpr bool kLstm = kCell == RecurrentCell::lstm, kGru = kCell == RecurrentCell::gru;
-  constexpr size_t kBias = kLstm ? 5 : 4;
   const RecurrentLayer layer = layer_of<kCell>(args, "rnn");
   const SequencePlan plan = layer.plan(args.in[0].shape);
-  kernels::RecurrentInference r{};
-  r.x = &args.in[0];
-  r.w_ih = &args.in[1];
-  r.w_hh = &args.in[2];
-  r.h0 = &args.in[3];
-  if (kLstm) r.c0 = &args.in[4];
-  if (args.in.size() > kBias) r.bias = &args.in[kBias];
-  if (kGru && args.in.size() > 5) r.state_bias = &args.in[5];
-  r.y = &args.out[0];
-  if (kLstm) r.last_cells = &args.out[1];
-  kernels::recurrent_inference(args, {layer.cell, layer.reverse, plan}, r);
+  kernels::recurrent_inference(args, {layer.cell, layer.reverse, plan}, inference_operands(args, layer.cell));
 }
 
 int64_t work_of_inference(const InferContext& c) {
@@ -70,7 +55,7 @@ constexpr RecordList<DType, kDTypes> kLayerTypes = {f32, f64, f16, bf16};
 }  // namespace
 
 constexpr Operator kRnnInference = {
-    .kernel = {"rnn_inference", run_inference_of<RecurrentCell::tanh>, nullptr, kDirectInference},
+    .kernel = {"rnn_inference", run_inference_of<RecurrentCell::tanh>, cuda::rnn_inference, kDirectInference},
     .doc =
         "A recurrent layer, h' = f(x w_ih' + bias + h w_hh'), in memory that does not grow with the steps.",
     .family = "recurrent",
@@ -82,7 +67,8 @@ constexpr Operator kRnnInference = {
 };
 
 constexpr Operator kLstmInference = {
-    .kernel = {"lstm_inference", run_inference_of<RecurrentCell::lstm>, nullptr, kDirectInference},
+    .kernel = {"lstm_inference", run_inference_of<RecurrentCell::lstm>, cuda::lstm_inference,
+               kDirectInference},
     .doc =
         "An LSTM layer, in memory that does not grow with the steps. Also returns the cells after each "
         "sample's last step.",
@@ -96,7 +82,7 @@ constexpr Operator kLstmInference = {
 };
 
 constexpr Operator kGruInference = {
-    .kernel = {"gru_inference", run_inference_of<RecurrentCell::gru>, nullptr, kDirectInference},
+    .kernel = {"gru_inference", run_inference_of<RecurrentCell::gru>, cuda::gru_inference, kDirectInference},
     .doc = "A GRU layer, in memory that does not grow with the steps.",
     .family = "recurrent",
     .inputs = {"x", "w_ih", "w_hh", "h0", "b_ih?", "b_hh?"},

@@ -187,7 +187,10 @@ void StreamOrder::supply(Missing missing, Context context, StreamKind lane, Issu
   made->device = &device;
   const int limit = state_->compute_streams;
   const int streams = limit > 0 ? limit : device.properties().compute_streams;
-  made->lanes[static_cast<size_t>(StreamKind::compute)].limit = static_cast<size_t>(std::max(1, streams));
+  // Operations for communication wait for what they send. On one stream, each would also wait for what those
+  // before it send, which may be computed much later.
+  for (const StreamKind kind : {StreamKind::compute, StreamKind::comm})
+    made->lanes[static_cast<size_t>(kind)].limit = static_cast<size_t>(std::max(1, streams));
   issue.device = std::move(made);
 }
 

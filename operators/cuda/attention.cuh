@@ -114,7 +114,7 @@ struct Problem {
     return static_cast<uint32_t>(head) / static_cast<uint32_t>(heads_of_group());
   }
   /// Returns the number of keys in which any row before `end` may take part.
-  __device__ int64_t keys_before(int64_t end) const {
+  __host__ __device__ int64_t keys_before(int64_t end) const {
     if (!causal || end + offset >= keys) return keys;
     return end + offset > 0 ? end + offset : 0;
   }

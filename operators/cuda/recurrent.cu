@@ -3,7 +3,9 @@
 // results are rounded once.
 #include "operators/kernels/recurrent.h"
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "operators/cuda/blas.h"
 #include "operators/cuda/group.cuh"
@@ -11,6 +13,7 @@
 #include "operators/cuda_kernels.h"
 #include "operators/formulas.h"
 #include "operators/recurrent.h"
+#include "operators/recurrent_inference.h"
 
 namespace mx::cuda {
 namespace {
@@ -45,8 +48,18 @@ struct StepForward {
   A* state;           ///< (samples, hidden)
   A* cells_now;       ///< lstm: (samples, hidden)
   A* y;
-  A* cells;
-  A* activations;  ///< (samples, 4 * hidden)
+  A* cells;        ///< lstm: what the backward pass needs; null if there is none
+  A* activations;  ///< (samples, 4 * hidden); the same
+
+  /// Stores the activations of element j of sample b.
+  __device__ void keep(int64_t b, int64_t j, A first, A second, A third, A fourth) const {
+    if (activations == nullptr) return;
+    A* const to = activations + b * 4 * hidden + j;
+    to[0] = first;
+    to[hidden] = second;
+    to[2 * hidden] = third;
+    to[3 * hidden] = fourth;
+  }
 };
 
 template <class A>
@@ -62,30 +75,22 @@ __global__ void __launch_bounds__(kBlock) recurrent_step(StepForward<A> s) {
     } else if (s.cell == RecurrentCell::relu) {
       const A sum = x[0] + p[0];
       h = sum <= 0 ? A{0} : sum;
+    } else if (s.cell == RecurrentCell::lstm) {
+      const A in = sigmoid(x[0] + p[0]), forget = sigmoid(x[hidden] + p[hidden]),
+              g = std::tanh(x[2 * hidden] + p[2 * hidden]), out = sigmoid(x[3 * hidden] + p[3 * hidden]);
+      const A c = forget * s.cells_now[index] + in * g;
+      h = out * std::tanh(c);
+      s.cells_now[index] = c;
+      if (s.cells != nullptr) s.cells[index] = c;
+      s.keep(b, j, in, forget, g, out);
     } else {
-      A* const kept = s.activations + b * 4 * hidden + j;
-      if (s.cell == RecurrentCell::lstm) {
-        const A in = sigmoid(x[0] + p[0]), forget = sigmoid(x[hidden] + p[hidden]),
-                g = std::tanh(x[2 * hidden] + p[2 * hidden]), out = sigmoid(x[3 * hidden] + p[3 * hidden]);
-        const A c = forget * s.cells_now[index] + in * g;
-        h = out * std::tanh(c);
-        s.cells_now[index] = s.cells[index] = c;
-        kept[0] = in;
-        kept[hidden] = forget;
-        kept[2 * hidden] = g;
-        kept[3 * hidden] = out;
-      } else {
-        const auto recurrent_part = [&](int64_t gate) -> A {
-          return p[gate * hidden] + (s.bias != nullptr ? s.bias[gate * hidden + j] : A{0});
-        };
-        const A r = sigmoid(x[0] + recurrent_part(0)), z = sigmoid(x[hidden] + recurrent_part(1));
-        const A inner = recurrent_part(2), candidate = std::tanh(x[2 * hidden] + r * inner);
-        h = candidate + z * (s.state[index] - candidate);
-        kept[0] = r;
-        kept[hidden] = z;
-        kept[2 * hidden] = candidate;
-        kept[3 * hidden] = inner;
-      }
+      const auto recurrent_part = [&](int64_t gate) -> A {
+        return p[gate * hidden] + (s.bias != nullptr ? s.bias[gate * hidden + j] : A{0});
+      };
+      const A r = sigmoid(x[0] + recurrent_part(0)), z = sigmoid(x[hidden] + recurrent_part(1));
+      const A inner = recurrent_part(2), candidate = std::tanh(x[2 * hidden] + r * inner);
+      h = candidate + z * (s.state[index] - candidate);
+      s.keep(b, j, r, z, candidate, inner);
     }
     s.state[index] = s.y[index] = h;
   }
@@ -190,6 +195,7 @@ class OptionalOperand {
   A* at(int64_t i) const {
     return operand_ ? (*operand_)->template as<A>() + i : nullptr;
   }
+  const void* data() const { return operand_ ? (*operand_)->data : nullptr; }
 
  private:
   std::optional<Operand> operand_;
@@ -250,6 +256,81 @@ void forward(const KernelArgs& args, const Sequence& sequence, const ForwardArra
   y.store(args);
   cells.store(args);
   activations.store(args);
+}
+
+/// Bytes of the products of the inputs that inference computes at a time, unless one step needs more.
+/// Products of so many rows give every multiprocessor work.
+constexpr int64_t kProductBytes = int64_t{16} << 20;
+
+/// The products of the inputs of some steps are computed together and then read by these steps. Their values
+/// are rounded to `type`, as linear() rounds them, so that the same numbers enter the cells as when a
+/// gradient is recorded.
+template <class A>
+void inference(const KernelArgs& args, const Sequence& sequence, const kernels::RecurrentInference& r) {
+  constexpr DType kType = dtype_of<A>;
+  const SequencePlan& plan = sequence.plan;
+  const DType type = r.w_hh->dtype;
+  const bool packed_rows = r.x->rank() == 2, lstm = sequence.cell == RecurrentCell::lstm;
+  const int64_t hidden = r.w_hh->shape[1], inputs = r.w_ih->shape[1];
+  const int64_t width = kernels::gates_of(sequence.cell) * hidden, batch = plan.batch();
+  if (plan.rows() == 0) return;
+  const std::vector<kernels::StepGroup> groups = kernels::groups_of_steps(
+      plan, sequence.reverse, kProductBytes / (width * static_cast<int64_t>(sizeof(A))));
+  int64_t room = 0;  // the rows of the largest group
+  for (const kernels::StepGroup& group : groups) room = std::max(room, group.rows);
+
+  const Operand w_ih = contiguous_operand(args, *r.w_ih, type), w = contiguous_operand(args, *r.w_hh, kType),
+                // Copies, which the steps change.
+      state(args, *r.h0, kType, true), cells(args, lstm ? *r.c0 : *r.h0, kType, lstm);
+  const OptionalOperand bias(args, r.bias, type), state_bias(args, r.state_bias, kType);
+  const Operand products(args, kType, {batch, width}), of_inputs(args, type, {room, width});
+  const bool converts = type != kType, y_in_place = !converts && r.y->contiguous();
+  const Operand wide(args, kType, {converts ? room : 0, width}),
+      results(args, kType, {y_in_place ? 0 : room, hidden});
+  for (const kernels::StepGroup& group : groups) {
+    const auto part_of = [&](const Tensor& whole) {
+      return packed_rows ? whole.narrowed(0, group.first_row, group.rows)
+                         : whole.narrowed(0, group.first_step, group.end - group.begin);
+    };
+    {
+      const Operand x = contiguous_operand(args, part_of(*r.x), type);
+      Product p;
+      p.in = p.out = type;
+      p.m = group.rows;
+      p.n = width;
+      p.k = inputs;
+      p.a = {x->data, inputs, 1};
+      p.b = {w_ih->data, 1, inputs};
+      p.c = of_inputs->data;
+      p.c_row_stride = width;
+      p.bias = bias.data();
+      multiply(args, p);
+    }
+    if (converts)
+      copy_elements(stream_of(args), wide->narrowed(0, 0, group.rows), of_inputs->narrowed(0, 0, group.rows));
+    const A* const x = (converts ? *wide : *of_inputs).template as<A>();
+    A* const y = y_in_place ? r.y->as<A>() + group.first_row * hidden : results->template as<A>();
+    for (int64_t i = group.begin; i < group.end; ++i) {
+      const int64_t t = sequence.step(i), row = plan.first(t) - group.first_row, samples = plan.size(t);
+      multiply_rows<A>(args, state->as<A>(), w->as<A>(), true, products->as<A>(), samples, width, hidden, 0);
+      const StepForward<A> step{sequence.cell,
+                                samples,
+                                hidden,
+                                x + row * width,
+                                products->as<A>(),
+                                state_bias.at<A>(0),
+                                state->as<A>(),
+                                lstm ? cells->as<A>() : nullptr,
+                                y + row * hidden,
+                                nullptr,
+                                nullptr};
+      launch(stream_of(args), step_blocks(samples, hidden), kBlock, 0, recurrent_step<A>, step);
+    }
+    if (y_in_place) continue;
+    const Tensor part = part_of(*r.y);
+    copy_elements(stream_of(args), part, {results->data, kType, part.shape, contiguous_strides(part.shape)});
+  }
+  if (lstm) copy_elements(stream_of(args), *r.last_cells, *cells);
 }
 
 template <class A>
@@ -328,6 +409,11 @@ void backward(const KernelArgs& args, const Sequence& sequence) {
   visit_real(args.in[1].dtype, [&]<class A>() { backward<A>(args, sequence, g); });
 }
 
+void inference(const KernelArgs& args, const Sequence& sequence) {
+  const kernels::RecurrentInference operands = mx::detail::inference_operands(args, sequence.cell);
+  visit_real(operands.w_hh->dtype, [&]<class A>() { inference<A>(args, sequence, operands); });
+}
+
 Sequence plain_sequence(const KernelArgs& args) {
   const auto& attrs = args.attr<RnnAttrs>();
   return sequence_of(attrs.nonlinearity == "relu" ? RecurrentCell::relu : RecurrentCell::tanh, attrs,
@@ -342,6 +428,9 @@ Sequence gated_sequence(const KernelArgs& args, RecurrentCell cell) {
 void rnn(const KernelArgs& args) { forward(args, plain_sequence(args)); }
 void lstm(const KernelArgs& args) { forward(args, gated_sequence(args, RecurrentCell::lstm)); }
 void gru(const KernelArgs& args) { forward(args, gated_sequence(args, RecurrentCell::gru)); }
+void rnn_inference(const KernelArgs& args) { inference(args, plain_sequence(args)); }
+void lstm_inference(const KernelArgs& args) { inference(args, gated_sequence(args, RecurrentCell::lstm)); }
+void gru_inference(const KernelArgs& args) { inference(args, gated_sequence(args, RecurrentCell::gru)); }
 void rnn_backward(const KernelArgs& args) { backward(args, plain_sequence(args)); }
 void lstm_backward(const KernelArgs& args) { backward(args, gated_sequence(args, RecurrentCell::lstm)); }
 void gru_backward(const KernelArgs& args) { backward(args, gated_sequence(args, RecurrentCell::gru)); }

@@ -22,6 +22,23 @@ SequencePlan::SequencePlan(const std::vector<int64_t>& sizes) : first_{0} {
   for (const int64_t size : sizes) first_.push_back(first_.back() + size);
 }
 
+std::vector<StepGroup> groups_of_steps(const SequencePlan& plan, bool reverse, int64_t most_rows) {
+  std::vector<StepGroup> groups;
+  for (int64_t begin = 0; begin < plan.steps();) {
+    int64_t end = begin, rows = 0;
+    while (end < plan.steps()) {
+      const int64_t more = plan.size(reverse ? plan.steps() - 1 - end : end);
+      if (end > begin && rows + more > most_rows) break;
+      rows += more;
+      ++end;
+    }
+    const int64_t first = reverse ? plan.steps() - end : begin;
+    groups.push_back({begin, end, first, plan.first(first), rows});
+    begin = end;
+  }
+  return groups;
+}
+
 namespace {
 
 // Fewer samples in a block would spend more time with reading the weights than with arithmetic; the
@@ -128,18 +145,6 @@ class ScratchTensor {
   Tensor tensor_;
 };
 
-/// The end of the steps that are run together, in the order in which they run.
-int64_t end_of_steps(const RecurrentSequence& sequence, int64_t begin, int64_t most_rows) {
-  const SequencePlan& plan = sequence.plan;
-  int64_t end = begin, rows = 0;
-  while (end < plan.steps()) {
-    rows += plan.size(sequence.reverse ? plan.steps() - 1 - end : end);
-    if (rows > most_rows && end > begin) break;
-    ++end;
-  }
-  return end;
-}
-
 template <class T>
 void run_inference(const KernelArgs& args, const RecurrentSequence& sequence, const RecurrentInference& r) {
   const SequencePlan& plan = sequence.plan;
@@ -148,13 +153,10 @@ void run_inference(const KernelArgs& args, const RecurrentSequence& sequence, co
   const bool packed_rows = r.x->rank() == 2;
   const int gates = gates_of(sequence.cell);
   const int64_t hidden = r.w_hh->shape[1], width = gates * hidden, batch = plan.batch();
-  const int64_t most_rows = kProductBytes / (width * static_cast<int64_t>(sizeof(T)));
-  int64_t room = 0;  // the rows of the largest group of steps
-  for (int64_t k = 0, end = 0; k < plan.steps(); k = end) {
-    end = end_of_steps(sequence, k, most_rows);
-    const int64_t t = sequence.reverse ? plan.steps() - end : k;
-    room = std::max(room, plan.first(t + end - k) - plan.first(t));
-  }
+  const std::vector<StepGroup> groups =
+      groups_of_steps(plan, sequence.reverse, kProductBytes / (width * static_cast<int64_t>(sizeof(T))));
+  int64_t room = 0;  // the rows of the largest group
+  for (const StepGroup& group : groups) room = std::max(room, group.rows);
 
   const Contiguous<T> w(r.w_hh), start(r.h0), start_cells(r.c0), state_bias(r.state_bias);
   const mx::detail::Converted w_ih(*r.w_ih, type);
@@ -172,12 +174,11 @@ void run_inference(const KernelArgs& args, const RecurrentSequence& sequence, co
       wide(args, dtype_of<T>, {converts ? room : 0, width}),
       results(args, dtype_of<T>, {y_in_place ? 0 : room, hidden});
 
-  for (int64_t k = 0, end = 0; k < plan.steps(); k = end) {
-    end = end_of_steps(sequence, k, most_rows);
-    const int64_t t = sequence.reverse ? plan.steps() - end : k, first = plan.first(t);
-    const int64_t rows = plan.first(t + end - k) - first;
+  for (const StepGroup& group : groups) {
+    const int64_t first = group.first_row, rows = group.rows;
     const auto part_of = [&](const Tensor& whole) {
-      return packed_rows ? whole.narrowed(0, first, rows) : whole.narrowed(0, t, end - k);
+      return packed_rows ? whole.narrowed(0, first, rows)
+                         : whole.narrowed(0, group.first_step, group.end - group.begin);
     };
     const mx::detail::Converted x(part_of(*r.x), type);
     // A sequence has as many rows as x; so a chunk of it has the leading dimensions of x.
@@ -195,21 +196,10 @@ void run_inference(const KernelArgs& args, const RecurrentSequence& sequence, co
     if (converts) copy((*wide).narrowed(0, 0, rows), (*products).narrowed(0, 0, rows));
     T* const to = y_in_place ? r.y->as<T>() + first * hidden : (*results).template as<T>();
     T *const h = (*state).template as<T>(), *const c = (*cells).template as<T>();
-    const detail::ForwardSteps<T> steps{sequence,
-                                        hidden,
-                                        read.as<T>(),
-                                        packed.as<T>(),
-                                        state_bias.data(),
-                                        h,
-                                        c,
-                                        to,
-                                        nullptr,
-                                        nullptr,
-                                        k,
-                                        end,
-                                        first,
-                                        h,
-                                        c};
+    const detail::ForwardSteps<T> steps{
+        sequence, hidden,  read.as<T>(), packed.as<T>(), state_bias.data(), h,     c,
+        to,       nullptr, nullptr,      group.begin,    group.end,         first, h,
+        c};
     for_blocks(batch, [&](int64_t from, int64_t until) { detail::forward_steps<T>(steps, from, until); });
     if (y_in_place) continue;
     const Tensor part = part_of(*r.y);

@@ -52,6 +52,15 @@ struct RecurrentSequence {
   const SequencePlan& plan;
 };
 
+/// Consecutive steps whose products of the inputs are computed together.
+struct StepGroup {
+  int64_t begin, end;  ///< numbers in the order in which the steps run
+  int64_t first_step;  ///< of the sequence, whatever the direction
+  int64_t first_row, rows;
+};
+/// Divides a sequence into groups of at most `most_rows` rows. A step that alone has more is a group.
+std::vector<StepGroup> groups_of_steps(const SequencePlan& plan, bool reverse, int64_t most_rows);
+
 /// Computes y (rows, hidden), and what the backward pass needs: for lstm the cells c (rows, hidden), and for
 /// lstm and gru the activations (rows, 4 * hidden): i, f, g, o; or r, z, n and the recurrent part of n. These
 /// have the type in which f16 is computed. `c0` is for lstm, and `bias` (3 * hidden), which may be null, for

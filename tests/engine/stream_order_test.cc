@@ -194,6 +194,10 @@ TEST(StreamOrder, LanesHaveStreamsOfTheirOwn) {
   Rig other(4);
   for (i = 0; i < 4; ++i) other.push({.writes = {i}, .context = fake(1), .lane = StreamKind::copy_in});
   EXPECT_EQ(fake_device(1).streams.size(), 1u);
+  // Operations for communication that wait for different inputs do not wait for each other.
+  Rig third(4, 3);
+  for (i = 0; i < 4; ++i) third.push({.writes = {i}, .context = fake(2), .lane = StreamKind::comm});
+  EXPECT_EQ(fake_device(2).streams.size(), 3u);
 }
 
 TEST(StreamOrder, TheDeviceProposesTheNumberOfStreams) {

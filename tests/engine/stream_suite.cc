@@ -125,6 +125,30 @@ TEST_P(StreamSuite, CopiesOverlapEachOtherAndComputeInBothDirections) {
   EXPECT_TRUE(meeting->all_met());
 }
 
+TEST_P(StreamSuite, AnOperationForCommunicationDoesNotWaitForTheInputOfAnEarlierOne) {
+  Engine& engine = start(4);
+  auto gate = ops().new_meeting(2);
+  auto late = array(16), early = array(16);
+  std::latch enqueued(1);
+  engine.push([&](RunContext run) { gate->attend(*run.stream()); },
+              {.writes = {late->var}, .context = device()});
+  engine.push(
+      [&](RunContext run) {
+        ops().fill(*run.stream(), late->memory.data(), 16, 3);
+        enqueued.count_down();
+      },
+      {.updates = {late->var}, .context = device(), .lane = StreamKind::comm});
+  enqueued.wait();
+  engine.push([&](RunContext run) { ops().fill(*run.stream(), early->memory.data(), 16, 5); },
+              {.writes = {early->var}, .context = device(), .lane = StreamKind::comm});
+  EXPECT_TRUE(engine.wait(early->var, 20'000));
+  EXPECT_FALSE(engine.wait(late->var, 0));
+  gate->host_attends();
+  EXPECT_EQ(values(*early)[5], 5);
+  EXPECT_EQ(values(*late)[5], 3);
+  EXPECT_TRUE(gate->all_met());
+}
+
 TEST_P(StreamSuite, NoHostThreadIsHeldByAnOperationInFlight) {
   // While the first operation is blocked, everything after it is enqueued by two workers, with far more
   // operations than threads. The driver of a GPU accepts some hundreds of launches per stream without

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "operators/attention.h"
+#include "operators/cuda/attention_parts.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/reduce.h"
@@ -119,6 +120,113 @@ TEST_F(CudaAttentionSizes, CausalOffsets) {
                                int64_t{-64}, int64_t{-70}, int64_t{-200}, int64_t{200}, kMost, -kMost})
     expect_attention(
         {.rows = 130, .keys = 129, .attrs = {.causal = true, .causal_offset = offset}, .dropout = 0.4});
+}
+
+// One tile of rows with many keys: blocks share the keys, and a second kernel joins their parts.
+TEST_F(CudaAttentionSizes, FewRowsWithManyKeys) {
+  for (const DType type : {f32, f64, f16, bf16})
+    for (const int64_t keys : {512, 700, 1024 + 1}) {
+      expect_attention({.rows = 1, .keys = keys, .width = 33, .values = 17, .type = type});
+      if (kThreadSanitizer) return;
+      if (kSlow && type != f32) break;
+      expect_attention({.batches = 2, .heads = 4, .groups = 2, .rows = 8, .keys = keys, .type = type});
+      expect_attention({.heads = 2, .groups = 2, .rows = 3, .keys = keys, .values = 130, .type = type});
+    }
+  for (const double dropout : {0., 0.3}) {
+    Case c{.heads = 2, .groups = 1, .rows = 5, .keys = 650, .dropout = dropout};
+    for (const int64_t offset : {0, 300, 600, 645, 5000}) {
+      c.attrs = {.scale = 0.7, .causal = true, .causal_offset = offset};
+      expect_attention(c);
+    }
+    for (const Shape& shape : {Shape{5, 650}, Shape{650}, Shape{2, 1, 1}}) {
+      c.mask = Generator(13).normal(0, 1, shape);
+      expect_attention(c);
+      c.mask = some(shape);
+      expect_attention(c);
+    }
+    // Parts without a key that takes part, and rows without any.
+    c.attrs = {};
+    c.mask = less(arange(5).reshape({5, 1}), 4) * less(arange(650), 70);
+    c.mask = c.mask.to(bool_);
+    expect_attention(c);
+  }
+  expect_attention({.rows = 2, .keys = 600, .width = 0, .values = 3});
+  expect_attention({.rows = 2, .keys = 600, .width = 3, .values = 0});
+}
+
+TEST_F(CudaAttentionSizes, DividedKeysGiveWhatUndividedOnesGive) {
+  if (kThreadSanitizer) GTEST_SKIP() << "too slow under ThreadSanitizer";
+  // 130 equal heads are too many to divide the keys, and one is not.
+  const NDArray q = numbers({1, 1, 2, 6}), k = numbers({1, 1, 520, 6}), v = numbers({1, 1, 520, 9});
+  const int64_t before = executor_launches();
+  const std::vector<NDArray> divided = results("attention", {q, k, v});
+  EXPECT_EQ(2, executor_launches() - before);
+  const std::vector<NDArray> whole = results("attention", {q.broadcast_to({1, 130, 2, 6}), k, v});
+  EXPECT_EQ(3, executor_launches() - before);
+  for (size_t i = 0; i < 2; ++i) expect_close(whole[i].slice(1, {129, 130}), divided[i], f32);
+}
+
+TEST_F(CudaAttentionSizes, NumbersThatAreNotFiniteInDividedKeys) {
+  const auto attention_of = [](const std::vector<float>& scores, const std::vector<float>& values) {
+    const auto keys = static_cast<int64_t>(scores.size());
+    return results("attention", {ones({1, 1, 1, 1}), array(scores).reshape({1, 1, keys, 1}),
+                                 array(values).reshape({1, 1, keys, 1})});
+  };
+  // The key with the highest score is in another part than the infinite value, whose weight it makes 0.
+  std::vector<float> scores(700, -300), values(700, 1);
+  scores[600] = 300;
+  values[3] = kInfinity;
+  std::vector<NDArray> y = attention_of(scores, values);
+  EXPECT_EQ(1, y[0].item<float>());
+  EXPECT_EQ(300, y[1].item<float>());
+  for (const float bad : {kInfinity, std::numeric_limits<float>::quiet_NaN()})
+    for (const size_t at : {size_t{0}, size_t{699}}) {
+      scores.assign(700, 0);
+      scores[at] = bad;
+      y = attention_of(scores, std::vector<float>(700, 1));
+      EXPECT_TRUE(std::isnan(y[0].item<float>()));
+      EXPECT_TRUE(std::isnan(y[1].item<float>()));
+    }
+  // No key takes part.
+  y = attention_of(std::vector<float>(700, -kInfinity), std::vector<float>(700, 1));
+  EXPECT_EQ(0, y[0].item<float>());
+  EXPECT_EQ(-kInfinity, y[1].item<float>());
+}
+
+TEST_F(CudaAttentionSizes, KeysAreDividedOnlyIfBlocksAreFewAndKeysMany) {
+  const auto launches = [](int64_t batches, int64_t heads, int64_t rows, int64_t keys,
+                           const AttentionAttrs& attrs = {}) {
+    const int64_t before = executor_launches();
+    const NDArray k = zeros({batches, 1, keys, 1});
+    const std::vector<NDArray> inputs{zeros({batches, heads, rows, 1}), k, k};
+    (void)call(on_host(*find_operator("attention")), attrs, inputs);
+    return executor_launches() - before;
+  };
+  EXPECT_EQ(2, launches(1, 1, 1, 512));
+  EXPECT_EQ(1, launches(1, 1, 1, 511)) << "too few keys";
+  if (kThreadSanitizer) return;
+  EXPECT_EQ(2, launches(1, 1, 8, 512));
+  EXPECT_EQ(1, launches(1, 1, 9, 512)) << "too many rows";
+  EXPECT_EQ(2, launches(2, 64, 1, 512));
+  EXPECT_EQ(1, launches(1, 129, 1, 512)) << "too many heads";
+  EXPECT_EQ(1, launches(1, 1, 1, 1000, {.causal = true, .causal_offset = 100})) << "keys that take no part";
+}
+
+TEST_F(CudaAttentionSizes, PartsOfKeysCoverThemAll) {
+  using cuda::attention_tiles::KeyParts, cuda::attention_tiles::parts_of_keys;
+  for (const int64_t blocks : {1, 2, 3, 31, 32, 100, 127, 128, 129, 256, 5000})
+    for (const int64_t keys : {0, 1, 511, 512, 513, 4000, 4096, 100'000, 5'000'000}) {
+      const KeyParts parts = parts_of_keys(blocks, keys);
+      ASSERT_GE(parts.count, 1);
+      EXPECT_GE(parts.count * parts.keys, keys);
+      if (parts.count == 1) continue;
+      EXPECT_LT((parts.count - 1) * parts.keys, keys) << "the last part has a key";
+      EXPECT_GE(parts.keys, 256);
+      EXPECT_EQ(parts.keys % 64, 0) << "parts begin with a tile";
+      EXPECT_LE(parts.count * blocks, 256);
+    }
+  EXPECT_EQ(8, parts_of_keys(32, 4096).count);
+  EXPECT_EQ(256, parts_of_keys(1, 1 << 20).count);
 }
 
 TEST_F(CudaAttentionSizes, Masks) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
+#include <string>
 #include <vector>
 
 #include "operators/distance_attrs.h"
@@ -113,6 +115,45 @@ TEST_F(CudaNetworkSizes, RecurrentLayers) {
   }
   expect_same("rnn", RnnAttrs{}, {zeros({2, 0, 3}), numbers({3, 3}), zeros({0, 3})});
   expect_same("rnn_backward", RnnAttrs{}, {zeros({2, 0, 3}), numbers({3, 3}), zeros({2, 0, 3})});
+}
+
+TEST_F(CudaNetworkSizes, RecurrentLayersWithoutGradients) {
+  struct Layer {
+    const char* name;
+    int64_t gates;
+  };
+  const auto expect_layer = [](const Layer& layer, int64_t inputs, int64_t hidden,
+                               const std::vector<int64_t>& sizes, bool reverse, DType type) {
+    const int64_t width = layer.gates * hidden, batch = sizes.empty() ? 12 : sizes[0];
+    const int64_t rows = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    const Shape x = sizes.empty() ? Shape{3, batch, inputs} : Shape{rows, inputs};
+    std::vector<NDArray> operands{numbers(x, type), (numbers({width, inputs}) * 0.2).to(type),
+                                  (numbers({width, hidden}) * 0.2).to(type), numbers({batch, hidden}, type)};
+    if (layer.gates == 4) operands.push_back(numbers({batch, hidden}, type));
+    operands.push_back(numbers({width}, type));
+    if (layer.gates == 3) operands.push_back(numbers({width}, type));
+    const std::string name = std::string(layer.name) + "_inference";
+    if (layer.gates == 1)
+      expect_same(name.c_str(), RnnAttrs{.reverse = reverse, .batch_sizes = sizes}, operands);
+    else
+      expect_same(name.c_str(), RecurrentAttrs{reverse, sizes}, operands);
+  };
+  for (const Layer& layer : {Layer{"rnn", 1}, Layer{"lstm", 4}, Layer{"gru", 3}}) {
+    for (const bool reverse : {false, true}) {
+      for (const DType type : {f32, bf16}) {
+        expect_layer(layer, 19, 35, {}, reverse, type);
+        if (kThreadSanitizer) return;
+        expect_layer(layer, 19, 35, {9, 9, 4, 1}, reverse, type);
+      }
+      // Several groups of steps, the last one shorter. A step of the second sequence is larger than a group.
+      if (kSlow || layer.gates != 4) continue;
+      expect_layer(layer, 1, 1, {200'000, 190'000, 180'000}, reverse, f64);
+      expect_layer(layer, 1, 1, {530'000, 7}, reverse, f64);
+    }
+    expect_layer(layer, 0, 3, {}, false, f32);
+  }
+  expect_same("rnn_inference", RnnAttrs{},
+              {zeros({2, 0, 3}), numbers({3, 3}), numbers({3, 3}), zeros({0, 3})});
 }
 
 TEST_F(CudaNetworkSizes, RotaryEmbeddings) {

@@ -97,6 +97,12 @@ TEST_F(CudaSizes, NormalisationsOfManyRows) {
   expect_same("group_norm", GroupNormAttrs{2, 1e-5}, {image, numbers({4}), numbers({4})});
   expect_same("group_norm_backward", GroupNormBackwardAttrs{2, true},
               {head, image, numbers({3, 2}), numbers({3, 2}) + 3, numbers({4})});
+  if (kThreadSanitizer) return;
+  // So many channels that each has one thread, because their elements are not neighbours.
+  const NDArray wide = numbers({9, 8200}) + 3, channels = numbers({8200});
+  expect_same("batch_norm", BatchNormAttrs{}, {wide, channels, channels});
+  expect_same("batch_norm_backward", BatchNormBackwardAttrs{true},
+              {numbers({9, 8200}), wide, channels, channels + 3, channels});
 }
 
 TEST_F(CudaSizes, ManyUpdatesOfOnePlace) {

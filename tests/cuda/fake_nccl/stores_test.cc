@@ -1,7 +1,6 @@
 // Stores of GPUs over NCCL, on the stand-ins for CUDA and NCCL: values, order, and where the data goes.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <random>
@@ -28,25 +27,6 @@ using test::serial_sum;
 [[maybe_unused]] const bool checks_rules = fake_nccl::check_rules(comm::kNcclDevices);
 
 std::vector<float> numbers_of(const NDArray& x) { return x.to(cpu()).to(f32).to_vector<float>(); }
-
-/// A kernel on a device that updates an array, which it adds `number` to when the gate opens.
-void push_held_kernel(const NDArray& x, float number, std::shared_ptr<std::atomic<bool>> open) {
-  const auto memory = std::make_shared<std::vector<NDArray>>(1, x);
-  const int64_t count = x.numel();
-  current_engine().push(
-      [memory, number, open, count](RunContext running) {
-        float* const data = static_cast<float*>(detail::memory_of((*memory)[0], running.stream()));
-        running.stream()->submit([=](KernelContext& context) {
-          fake_cuda::launch(nullptr, dim3(1), dim3(32), 0, static_cast<cudaStream_t>(context.native_stream()),
-                            [=] {
-                              if (!open->load()) return false;
-                              for (int64_t i = 0; i < count; ++i) data[i] += number;
-                              return true;
-                            });
-        });
-      },
-      {.updates = {x.var()}, .context = x.context(), .name = "held"});
-}
 
 TEST(FakeNcclStore, SumsInTheOrderOfTheRanksHaveTheBitsOfTheSerialFold) {
   for (const int ranks : {1, 2, 3, 5})
@@ -169,7 +149,7 @@ TEST(FakeNcclStore, EachRankMayHaveItsValuesElsewhere) {
 
 // The value of rank 0 is computed by a kernel that has not ended. Neither the program nor the engine waits.
 TEST(FakeNcclStore, CallsFollowTheWorkOfTheDeviceAndNoThreadWaits) {
-  const auto open = std::make_shared<std::atomic<bool>>(false);
+  const auto gate = std::make_shared<test::Gate>();
   std::barrier both(2);
   expect_no_errors(on_gpus(2,
                            [&](const GpuRank& rank) {
@@ -181,7 +161,7 @@ TEST(FakeNcclStore, CallsFollowTheWorkOfTheDeviceAndNoThreadWaits) {
                              both.arrive_and_wait();
                              const uint64_t before = fake_nccl::operations();
                              both.arrive_and_wait();
-                             if (rank.kv.rank() == 0) push_held_kernel(value, 41, open);
+                             if (rank.kv.rank() == 0) test::push_held_kernel(value, 41, gate);
                              rank.kv.allreduce({"w"}, {value}, {out}, {.priority = 5});
                              if (rank.kv.rank() == 0) {
                                // NCCL has the operations of both ranks although the kernel ahead of one of
@@ -192,7 +172,7 @@ TEST(FakeNcclStore, CallsFollowTheWorkOfTheDeviceAndNoThreadWaits) {
                                for (int i = 0; i < 20; ++i)
                                  EXPECT_EQ(numbers_of(full({4}, i, f32, rank.device) + 1.F)[3], i + 1.F);
                                EXPECT_FALSE(out.wait(1)) << "the sum cannot be there yet";
-                               open->store(true);
+                               gate->open();
                              }
                              EXPECT_EQ(numbers_of(out), std::vector<float>(3, 43.F));
                            },

@@ -1,8 +1,12 @@
 // Training by several ranks with a GPU each, on the stand-ins for CUDA and NCCL.
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <barrier>
+#include <memory>
+#include <span>
+#include <vector>
 
+#include "executor/autograd/autograd.h"
 #include "nn/nn.h"
 #include "nn/trainer.h"
 #include "operators/operators.h"
@@ -93,6 +97,65 @@ TEST(FakeNcclTraining, SeveralRanksHaveTheLossesOfOneProcess) {
           {.any_order = true}));
       expect_losses(losses, expected, 1e-4);
     }
+}
+
+// A kernel in the backward pass of the first layer waits until the gradients of the last layer have been
+// summed over the ranks. There are more streams than operations in flight: with few streams, an operation may
+// be enqueued behind one that it does not depend on.
+TEST(FakeNcclTraining, GradientsOfLaterLayersAreSummedBeforeTheBackwardPassHasEnded) {
+  constexpr int kRanks = 2;
+  for (const bool any_order : {false, true}) {
+    std::barrier both(kRanks);
+    std::vector<std::vector<float>> weights(kRanks);
+    test::expect_no_errors(test::on_gpus(
+        kRanks,
+        [&](const GpuRank& rank) {
+          Generator numbers(3);
+          nn::Linear first(kPixels, 8), last(8, 4);
+          nn::Sequential net(first, last);
+          for (NamedParameter& parameter : net.parameters())
+            NDArray(parameter.array().detach())
+                .copy_from(numbers.normal(0, 0.3, parameter.array().shape(), f32));
+          net.to(rank.device);
+          const std::shared_ptr<KVStore> store(&rank.kv, [](KVStore*) {});
+          nn::Trainer trainer(net, optim::SGDOptions{.lr = 0.5}, store, {.bucket_bytes = 1});
+          const NDArray images = (all_images() + static_cast<float>(rank.kv.rank())).to(rank.device);
+          const NDArray labels = (arange(kImages, i64) % 4).to(rank.device);
+          const auto push_step = [&](const std::shared_ptr<test::Gate>& gate) {
+            const NDArray hidden = apply(
+                {first(images)},
+                [](std::span<const NDArray> in) { return std::vector<NDArray>{in[0] * 1.F}; },
+                [gate](std::span<const NDArray> heads) {
+                  NDArray held = heads[0] * 1.F;
+                  test::push_held_kernel(held, 0, gate);
+                  return std::vector<NDArray>{held};
+                })[0];
+            const NDArray loss = nn::cross_entropy(last(hidden), labels);
+            trainer.zero_grad();
+            loss.backward();
+            trainer.step();
+          };
+          // The first step makes what later ones use again.
+          const auto open = std::make_shared<test::Gate>(), gate = std::make_shared<test::Gate>();
+          open->open();
+          push_step(open);
+          current_engine().wait_all();
+          both.arrive_and_wait();
+          push_step(gate);
+          for (const char* key : {"gradient of 1.weight", "gradient of 1.bias"})
+            EXPECT_TRUE(test::becomes_true([&] { return rank.calls.ended(key) == 2; })) << key;
+          EXPECT_FALSE(gate->is_open());
+          EXPECT_FALSE(first.weight.array().grad().wait(0)) << "the backward pass has ended";
+          for (const char* key : {"gradient of 0.weight", "gradient of 0.bias"})
+            EXPECT_EQ(rank.calls.ended(key), 1) << key;
+          both.arrive_and_wait();
+          gate->open();
+          weights[static_cast<size_t>(rank.kv.rank())] =
+              first.weight.array().detach().to(cpu()).to_vector<float>();
+        },
+        {.any_order = any_order}, {.compute_streams = 32}));
+    EXPECT_EQ(weights[0], weights[1]);
+  }
 }
 
 // One process with several GPUs: the store "device" adds up on the GPUs.
