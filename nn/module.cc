@@ -24,6 +24,7 @@ namespace {
 void set_state_copy(ModuleState& made, const ModuleState& original) {
   // The CloneScope is active, so the parameters and parts copied here become clones.
   made.arrays = original.arrays;
+  made.computed = original.computed;
   made.children = original.children;
   made.name = original.name;
   made.training = original.training.load();

@@ -20,6 +20,7 @@
 #include "nn/more_losses.h"
 #include "nn/norm.h"
 #include "nn/packed_sequence.h"
+#include "nn/parametrize.h"
 #include "nn/pooling.h"
 #include "nn/positional.h"
 #include "nn/recurrent.h"

@@ -17,8 +17,8 @@ struct Measured {
   int others, f64;
 };
 
-// Measured with direct_bench --table (docs/performance.md names the processor), operands between -4 and 4 of
-// both signs. Functions that are not listed compute 4096 elements of any type in two microseconds.
+// Measured with direct_bench --table (docs/performance/kernels.md names the processor), operands between -4
+// and 4 of both signs. Functions that are not listed compute 4096 elements of any type in two microseconds.
 constexpr Measured<UnaryOp> kUnary[] = {
     {UnaryOp::exp, 200, 650},         {UnaryOp::exp2, 850, 850},       {UnaryOp::expm1, 1000, 750},
     {UnaryOp::log, 400, 3300},        {UnaryOp::log2, 2650, 2600},     {UnaryOp::log10, 4200, 4200},

@@ -1,19 +1,42 @@
 #include "operators/parameter.h"
 
+#include <unordered_map>
+
 #include "engine/base/check.h"
+#include "engine/base/thread_kept.h"
 #include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "ndarray/hooks.h"
 #include "ndarray/io/tensor_record.h"
 #include "operators/clone_scope.h"
 #include "operators/elementwise_binary.h"
+#include "operators/parameter_rule.h"
 
 namespace mx {
 
-/// The slot of a Parameter. A slot that was tied refers to the other slot, and has no array.
+namespace {
+/// What the calling thread has computed last for each slot with a rule.
+struct ComputedValues {};
+std::unordered_map<const void*, NDArray>& computed_values() {
+  return detail::thread_kept<std::unordered_map<const void*, NDArray>, ComputedValues>();
+}
+}  // namespace
+
+/// The slot of a Parameter. A slot that was tied refers to the other slot, and has no array. Neither has one
+/// with a rule.
 struct detail::Slot {
   NDArray value;
   std::shared_ptr<Slot> other;
+  std::shared_ptr<const ParameterRule> rule{};
+
+  Slot() = default;
+  explicit Slot(const NDArray& array) : value(array) {}
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+  ~Slot() {
+    // The value is destroyed after it has left the map: its graph may end another slot.
+    if (rule != nullptr) computed_values().extract(this);
+  }
 };
 
 namespace {
@@ -32,6 +55,10 @@ const Slot& value_slot(const Slot& slot) {
 }
 
 void set_slot_copy(Slot& made, const Slot& original) {
+  if (original.rule != nullptr) {
+    made.rule = original.rule->clone();
+    return;
+  }
   const NoGrad guard;
   made.value = original.value.clone();
   if (detail::trains(original.value)) made.value.requires_grad_();
@@ -43,7 +70,7 @@ bool detail::trains(const NDArray& array) {
   return array.requires_grad() && (hooks().is_leaf == nullptr || hooks().is_leaf(array));
 }
 
-Parameter::Parameter(const NDArray& array) : slot_(std::make_shared<Slot>(Slot{array, nullptr})) {}
+Parameter::Parameter(const NDArray& array) : slot_(std::make_shared<Slot>(array)) {}
 
 Parameter::Parameter(const Parameter& other) : slot_(other.slot_) {
   if (detail::CloneScope* scope = detail::CloneScope::active(); scope != nullptr && slot_ != nullptr)
@@ -53,7 +80,25 @@ Parameter::Parameter(const Parameter& other) : slot_(other.slot_) {
 const NDArray& Parameter::array() const {
   MX_CHECK(slot_ != nullptr, InvalidArgument,
            "[Parameter] expected a parameter of a module, got none (default-constructed)");
-  return value_slot(*slot_).value;
+  const Slot& slot = value_slot(*slot_);
+  if (slot.rule == nullptr) [[likely]]
+    return slot.value;
+  NDArray value = slot.rule->compute();  // may get other parameters with rules, and so change the map
+  return computed_values()[&slot] = std::move(value);
+}
+
+void detail::set_rule(const Parameter& parameter, std::shared_ptr<const ParameterRule> rule) {
+  // A Parameter's identity is the address of its slot.
+  Slot& slot = *static_cast<Slot*>(const_cast<void*>(parameter.identity()));
+  slot.rule = std::move(rule);
+  slot.value = NDArray();
+}
+
+void detail::remove_rule(const Parameter& parameter, const NDArray& value) {
+  Slot& slot = *static_cast<Slot*>(const_cast<void*>(parameter.identity()));
+  slot.value = value;
+  slot.rule = nullptr;
+  computed_values().extract(&slot);
 }
 
 const Parameter& Parameter::operator+=(const Operand& b) const try {

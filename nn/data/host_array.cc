@@ -1,5 +1,7 @@
 #include "nn/data/host_array.h"
 
+#include "ndarray/detail/place.h"
+#include "ndarray/grad_mode.h"
 #include "ndarray/kernels/copy.h"
 
 namespace mx::data {
@@ -46,6 +48,23 @@ NDArray to_ndarray(HostArray&& array) {
   array = HostArray();
   return from_external(tensor.data, tensor.dtype, tensor.shape, tensor.strides,
                        [memory = std::move(memory)] {});
+}
+
+HostArray to_host_array(const NDArray& array, std::source_location where) try {
+  // The copy owns the memory too: if waiting is refused, because this is an operation, the copy runs later.
+  const auto made = std::make_shared<HostArray>(array.shape(), array.dtype());
+  if (made->numel() == 0) {
+    array.wait();
+    return std::move(*made);
+  }
+  const NoGrad guard;
+  const Tensor tensor = made->tensor();
+  NDArray target = from_external(tensor.data, tensor.dtype, tensor.shape, tensor.strides, [made] {});
+  target.copy_from(array, where);
+  target.wait();
+  return std::move(*made);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 }  // namespace mx::data

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -91,6 +92,9 @@ HostArray host_scalar(T value) {
 
 /// Returns an array on the CPU that takes over the memory; nothing is copied.
 NDArray to_ndarray(HostArray&& array);
+/// Returns a copy of the elements, from any device. Waits for the values; throws the error if their operation
+/// has failed. So it must not be called inside an operation.
+HostArray to_host_array(const NDArray& array, std::source_location where = std::source_location::current());
 
 /// The fields of one sample, or of one batch.
 using Sample = std::vector<HostArray>;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/io/atomic_file.h"
 #include "ndarray/io/io_error.h"
 #include "ndarray/io/mapped_file.h"
@@ -96,6 +97,12 @@ void write_image(const std::string& path, const HostArray& image, int quality) {
   io::AtomicFile file(path);
   file.write(bytes);
   file.commit();
+}
+
+void write_image(const std::string& path, const NDArray& image, int quality, std::source_location where) try {
+  write_image(path, to_host_array(image, where), quality);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 }  // namespace mx::data

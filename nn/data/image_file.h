@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <string>
 
 #include "ndarray/io/byte_sink.h"
@@ -40,6 +41,10 @@ std::string encode_jpeg(const HostArray& image, int quality = 90);
 std::string encode_png(const HostArray& image);
 /// Writes a file in the format of its extension: .jpg, .jpeg or .png. The file is replaced as a whole.
 void write_image(const std::string& path, const HostArray& image, int quality = 90);
+/// The same for an array on any device; waits for its values. An image of a network, f32 (channels, height,
+/// width) from 0 to 1, is (x * 255).clamp(0, 255).round().to(u8).transpose({1, 2, 0}).
+void write_image(const std::string& path, const NDArray& image, int quality = 90,
+                 std::source_location where = std::source_location::current());
 
 namespace detail {
 HostArray decode_jpeg(io::Bytes file, const std::string& where, int64_t max_pixels);

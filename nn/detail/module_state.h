@@ -33,6 +33,7 @@ struct ModuleState {
   };
 
   std::vector<Array> arrays;  // in the order of registration, parameters and buffers mixed
+  std::vector<std::pair<std::string, Parameter>> computed;  // parametrised parameters (nn/parametrize.h)
   std::vector<NamedModule> children;
   std::string name;  // its name in the module that it was added to last; empty if there is none
   std::atomic<bool> training{true};

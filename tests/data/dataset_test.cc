@@ -10,6 +10,7 @@
 
 #include "engine/base/check.h"
 #include "nn/data/dataset.h"
+#include "nn/data/k_fold.h"
 #include "nn/data/loader.h"
 #include "operators/indexing.h"
 #include "tests/support/engine_cases.h"
@@ -150,6 +151,46 @@ TEST(RandomSplit, RefusesSizesThatDoNotAddUp) {
   for (const std::vector<int64_t>& sizes :
        {std::vector<int64_t>{}, {9}, {11}, {5, -1, 6}, {INT64_MAX, INT64_MAX, 12}})
     EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { random_split(set, sizes, 0); }), "add up to 10"));
+}
+
+std::vector<std::vector<int64_t>> validation_of(const std::vector<Fold>& folds) {
+  std::vector<std::vector<int64_t>> all;
+  for (const Fold& fold : folds) all.push_back(fold.validation.indices());
+  return all;
+}
+
+TEST(KFold, RangesDifferInSizeByOneAtMostAndTheOthersAreTheTrainingSet) {
+  const ArrayDataset set({arange(8)});
+  const std::vector<Fold> folds = k_fold(set, 3);
+  EXPECT_EQ((std::vector<std::vector<int64_t>>{{0, 1, 2}, {3, 4, 5}, {6, 7}}), validation_of(folds));
+  EXPECT_EQ((std::vector<int64_t>{0, 1, 2, 6, 7}), folds[1].train.indices());
+  EXPECT_EQ((std::vector<int64_t>{6, 7}),
+            folds[2].validation.gather(indices({0, 1}))[0].to_vector<int64_t>());
+}
+
+TEST(KFold, ShufflesBySeedAndValidatesEverySampleOnce) {
+  const ArrayDataset set({arange(23)});
+  const auto folds = validation_of(k_fold(set, 4, {.shuffle = true, .seed = 1}));
+  EXPECT_EQ(folds, validation_of(k_fold(set, 4, {.shuffle = true, .seed = 1})));
+  EXPECT_NE(folds, validation_of(k_fold(set, 4, {.shuffle = true, .seed = 2})));
+  EXPECT_NE(folds, validation_of(k_fold(set, 4)));
+  std::vector<int64_t> all;
+  for (const auto& fold : folds) {
+    EXPECT_TRUE(std::is_sorted(fold.begin(), fold.end()));
+    EXPECT_TRUE(fold.size() == 5 || fold.size() == 6);
+    all.insert(all.end(), fold.begin(), fold.end());
+  }
+  std::sort(all.begin(), all.end());
+  std::vector<int64_t> expected(23);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(expected, all);
+}
+
+TEST(KFold, RefusesFewerThanTwoFoldsAndMoreThanSamples) {
+  const ArrayDataset set({arange(4)});
+  for (const int64_t folds : {-1, 0, 1, 5})
+    EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { k_fold(set, folds); }), "dataset_test.cc"));
+  EXPECT_EQ(4u, k_fold(set, 4).size());
 }
 
 TEST(DatasetErrors, NameTheLineOfTheLoopOrOfTheIndices) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -16,6 +17,8 @@
 #include "nn/data/image_ops.h"
 #include "nn/data/loader.h"
 #include "nn/data/sample_dataset.h"
+#include "operators/indexing.h"
+#include "operators/shape_ops.h"
 #include "tests/data/idx_bytes.h"
 #include "tests/ndarray/io_temp.h"
 #include "tests/support/errors.h"
@@ -195,6 +198,35 @@ TEST(ImageFile, OnlyImagesCanBeEncoded) {
   error_of<InvalidArgument>([] { encode_jpeg(HostArray({2, 2, 3}, f32)); });
   error_of<InvalidArgument>([] { encode_jpeg(HostArray({2, 2, 3}, u8), 0); });
   error_of<InvalidArgument>([] { write_image("a.gif", HostArray({2, 2, 3}, u8)); });
+}
+
+TEST(ImageFile, WritesArraysOfAnyLayoutAndDevice) {
+  const test::TempFolder folder;
+  const HostArray image = pattern(6, 5, 3);
+  HostArray copy = image;
+  const NDArray channels_first = to_ndarray(std::move(copy)).transpose({2, 0, 1}).clone();
+  write_image(folder / "a.png", channels_first.to(virt(0)).transpose({1, 2, 0}));
+  const HostArray back = read_image(folder / "a.png");
+  ASSERT_EQ(image.shape(), back.shape());
+  EXPECT_EQ(0, std::memcmp(image.raw(), back.raw(), image.bytes()));
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] {
+                         write_image(folder / "b.png", zeros({2, 2, 3}));
+                       }),
+                       "image_test.cc"));
+}
+
+TEST(HostArrayOf, CopiesValuesShapeAndTypeAndThrowsTheErrorOfTheArray) {
+  const NDArray x = arange(6).reshape({2, 3}).T();
+  const HostArray host = to_host_array(x);
+  EXPECT_EQ((Shape{3, 2}), host.shape());
+  EXPECT_EQ((std::vector<int64_t>{0, 3, 1, 4, 2, 5}),
+            std::vector<int64_t>(host.data<int64_t>(), host.data<int64_t>() + 6));
+  EXPECT_EQ(x.to_vector<int64_t>(), to_ndarray(to_host_array(x)).to_vector<int64_t>());
+  EXPECT_EQ((Shape{0, 2}), to_host_array(zeros({0, 2}, f16)).shape());
+  EXPECT_EQ(7.f, to_host_array(full({}, 7)).data<float>()[0]);
+  const NDArray poisoned = take(ones({2}), array<int64_t>({5}), 0);
+  error_of<Error>([&] { to_host_array(poisoned); });
+  error_of<InvalidArgument>([&] { to_host_array(NDArray()); });
 }
 
 TEST(ImageFolder, ClassesAreTheSubfolders) {

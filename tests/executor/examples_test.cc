@@ -12,6 +12,7 @@
 #include "executor/autograd/autograd.h"
 #include "executor/autograd/checkpoint.h"
 #include "executor/autograd/functional.h"
+#include "executor/autograd/gradcheck.h"
 #include "executor/autograd/post_accumulate.h"
 #include "executor/autograd/saved_value_hooks.h"
 #include "operators/operators.h"
@@ -148,6 +149,11 @@ TEST(AutogradExamples, FunctionsOfFunctions) {
   EXPECT_EQ(19, value.item<float>());
   EXPECT_EQ((Values{1, 4}), values(gx));
   EXPECT_EQ((Values{6, 0, 0, 8}), values(h));
+}
+
+TEST(AutogradExamples, DifferencesCheckGradients) {
+  const NDArray w = randn({3, 4}, f64), x = randn({2, 4}, f64);
+  gradcheck([](const NDArray& a, const NDArray& b) { return tanh(matmul(b, a.T())); }, {w, x});
 }
 
 TEST(AutogradExamples, AHookUpdatesALeafInTheBackwardPass) {

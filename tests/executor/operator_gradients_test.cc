@@ -160,7 +160,7 @@ TEST(OperatorGradients, OfElementwiseLosses) {
                       {x, t});
   expect_gradients_of("kl_div", [](const Arrays& a) { return kl_div(log(a[0]), a[1], "batchmean"); }, {x, t});
   expect_gradients_of("log_target", [](const Arrays& a) { return kl_div(a[0], a[1], "mean", true); }, {x, t});
-  const NDArray sides = where(t > 1, 1., -1.);
+  const NDArray sides = where(t > 1, 1., -1.).to(f64);
   expect_gradients_of("hinge_loss", [](const Arrays& a) { return hinge_loss(a[0], a[1]); }, {x, sides});
   static const NDArray fixed = sides;
   expect_gradients_of("hinge_embedding_loss",

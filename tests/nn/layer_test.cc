@@ -60,6 +60,7 @@ TEST_P(EveryLayer, TravelsThroughItsState) {
 
 TEST_P(EveryLayer, HasClonesOfItsOwn) {
   const nn::AnyModule copy = layer_.clone();
+  const bool training = layer_->training();
   manual_seed(7);
   const NDArray y = layer_(x_);  // may change running statistics
   const std::vector<double> before = all_values(layer_->state_dict());
@@ -67,9 +68,9 @@ TEST_P(EveryLayer, HasClonesOfItsOwn) {
   EXPECT_EQ(content_of(y), content_of(copy(x_)));
   const NoGrad pause;
   for (NDArray parameter : copy->parameters()) parameter += 1;
-  copy->eval();
+  copy->train(!training);
   EXPECT_EQ(before, all_values(layer_->state_dict()));
-  EXPECT_TRUE(layer_->training());
+  EXPECT_EQ(training, layer_->training());
   manual_seed(7);
   EXPECT_EQ(content_of(y), content_of(layer_(x_)));
 }

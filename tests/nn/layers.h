@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "nn/parametrize.h"
 #include "nn/recurrent.h"
 #include "tests/nn/models.h"
 
@@ -48,6 +49,19 @@ inline std::vector<LayerCase> layer_cases() {
       {"Linear", [] { return nn::Linear(6, 5); }, x},
       {"Linear of rank 3", [] { return nn::Linear(6, 5); }, {2, 3, 6}},
       {"Linear without bias", [] { return nn::Linear(6, 5, {.bias = false}); }, x},
+      {"Linear with weight_norm", [] { return nn::weight_norm(nn::Linear(6, 5)); }, x},
+      {"Linear with weight_norm of all", [] { return nn::weight_norm(nn::Linear(6, 5), "weight", -1); }, x},
+      // In training mode, each call would do a step of the power iteration.
+      {"Linear with spectral_norm", [] { return nn::spectral_norm(nn::Linear(6, 5)).eval(); }, x},
+      {"Linear with both", [] { return nn::spectral_norm(nn::weight_norm(nn::Linear(6, 5)), "bias"); }, x},
+      {"Conv2d with weight_norm",
+       [] { return nn::weight_norm(nn::Conv2d(2, 3, 2), "weight", 1); },
+       {2, 2, 3, 4}},
+      {"ConvTranspose1d with spectral_norm",
+       [] {
+         return nn::spectral_norm(nn::ConvTranspose1d(2, 3, 3), "weight", {.n_power_iterations = 2}).eval();
+       },
+       {2, 2, 4}},
       {"MixtureOfExperts",
        [] { return nn::MixtureOfExperts(6, {.experts = 3, .top_k = 2}, [] { return nn::Linear(6, 4); }); },
        x},
@@ -237,6 +251,9 @@ inline std::vector<LayerCase> layer_cases() {
        },
        {2, 3, 3}},
       {"GRU", [] { return ResultsOf(nn::GRU(3, 4, {.batch_first = true})); }, {2, 3, 3}},
+      {"GRU with weight_norm",
+       [] { return ResultsOf(nn::weight_norm(nn::GRU(3, 4, {.batch_first = true}), "weight_hh_l0")); },
+       {2, 3, 3}},
       {"RNNCell", [] { return StateOf(nn::RNNCell(6, 4)); }, x},
       {"LSTMCell", [] { return StateOf(nn::LSTMCell(6, 4)); }, x},
       {"GRUCell", [] { return StateOf(nn::GRUCell(6, 4, {.bias = false})); }, x},

@@ -16,6 +16,7 @@ import struct
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 torch.set_default_dtype(torch.float64)
@@ -85,6 +86,13 @@ LAYERS = {
     "Linear": lambda: nn.Linear(6, 5),
     "Linear of rank 3": lambda: nn.Linear(6, 5),
     "Linear without bias": lambda: nn.Linear(6, 5, bias=False),
+    "Linear with weight_norm": lambda: weight_norm(nn.Linear(6, 5)),
+    "Linear with weight_norm of all": lambda: weight_norm(nn.Linear(6, 5), dim=None),
+    "Linear with spectral_norm": lambda: spectral_norm(nn.Linear(6, 5)),
+    "Linear with both": lambda: spectral_norm(weight_norm(nn.Linear(6, 5)), "bias"),
+    "Conv2d with weight_norm": lambda: weight_norm(nn.Conv2d(2, 3, 2), dim=1),
+    "ConvTranspose1d with spectral_norm": lambda: spectral_norm(nn.ConvTranspose1d(2, 3, 3), n_power_iterations=2),
+    "GRU with weight_norm": lambda: ResultsOf(weight_norm(nn.GRU(3, 4, batch_first=True), "weight_hh_l0")),
     "Unflatten": lambda: nn.Unflatten(1, (2, 3)),
     "Sequential": lambda: nn.Sequential(nn.Linear(6, 4), nn.Tanh(), Block(4)),
     "Sequential of nothing": nn.Sequential,

@@ -7,6 +7,7 @@
 
 #include "operators/kernels/random.h"
 #include "operators/operators.h"
+#include "operators/random_like.h"
 #include "tests/operators/oracle.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
@@ -222,6 +223,21 @@ TEST(Random, AReplayGoesOnInTheStream) {
   Generator same(4);
   same.rand({1000});
   for (const std::vector<float>& values : got) EXPECT_EQ(same.rand({1000}).to_vector<float>(), values);
+}
+
+TEST(RandomLike, HasTheShapeTypeAndDeviceOfTheArray) {
+  const NDArray like = zeros({3, 5}, f64, virt(0));
+  manual_seed(3);
+  const NDArray uniform = rand_like(like), normal = randn_like(like.T());
+  EXPECT_EQ((Shape{3, 5}), uniform.shape());
+  EXPECT_EQ((Shape{5, 3}), normal.shape());
+  EXPECT_EQ(f64, normal.dtype());
+  EXPECT_EQ(virt(0), normal.context());
+  EXPECT_FALSE(randn_like(ones({2}).requires_grad_()).requires_grad());
+  manual_seed(3);
+  EXPECT_EQ(rand({3, 5}, f64, virt(0)).to_vector<double>(), uniform.to_vector<double>());
+  EXPECT_EQ(randn({5, 3}, f64, virt(0)).to_vector<double>(), normal.to_vector<double>());
+  EXPECT_TRUE(contains(error_of<InvalidArgument>([] { randn_like(arange(3)); }), "random_op_test.cc"));
 }
 
 }  // namespace

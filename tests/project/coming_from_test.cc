@@ -250,6 +250,28 @@ TEST_F(ComingFrom, DividingReversingAndDifferentiatingTwice) {
   EXPECT_EQ(f64, (x * scalar_array(2, f64)).dtype());
 }
 
+TEST_F(ComingFrom, ResamplingCheckingGradientsNormalisingAndValidating) {
+  NDArray noise = randn_like(x), even = rand_like(x);
+  EXPECT_EQ(x.shape(), noise.shape());
+  EXPECT_EQ(1, min(even >= 0).item<bool>());
+  const NDArray v = array({1.f, 2.f});
+  gradcheck([](const NDArray& a) { return tanh(a); }, {v.to(f64)});
+  auto by_rows = nn::weight_norm(nn::Linear(3, 4));
+  auto by_largest = nn::spectral_norm(nn::Linear(3, 4));
+  EXPECT_EQ(3u, by_rows.parameters().size());
+  EXPECT_EQ((Shape{2, 4}), by_largest(x).shape());
+  const NDArray images = ones({2, 3, 4, 4}), theta = zeros({2, 2, 3});
+  NDArray sampled = grid_sample(images, affine_grid(theta, images.shape()));
+  EXPECT_TRUE(allclose(images, sampled));
+  const data::ArrayDataset set({arange(12)});
+  int64_t validated = 0;
+  for (const auto& [train, validation] : data::k_fold(set, 5, {.shuffle = true, .seed = 1})) {
+    EXPECT_EQ(12, train.size() + validation.size());
+    validated += validation.size();
+  }
+  EXPECT_EQ(12, validated);
+}
+
 TEST_F(ComingFrom, Modules) {
   struct Scale : nn::Module {
     Parameter f = add_parameter("f", ones({3}));
@@ -334,6 +356,9 @@ TEST_F(ComingFrom, Files) {
   save_npy("x.npy", x);
   NDArray back = load_npy("x.npy");
   EXPECT_EQ(values(x), values(back));
+  const NDArray image = full({4, 5, 3}, 200, u8);
+  data::write_image("a.png", image);
+  EXPECT_EQ(values<uint8_t>(image), values<uint8_t>(data::to_ndarray(data::read_image("a.png"))));
   nn::Sequential net{nn::Linear{3, 2}};
   const std::vector<float> first = values(net(x));
   net.save("net.safetensors");

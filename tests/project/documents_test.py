@@ -21,7 +21,9 @@ def prose(path):
 
 def documents():
     names = [n for n in os.listdir(SOURCE) if n.endswith(".md")]
-    return names + ["docs/" + n for n in os.listdir(os.path.join(SOURCE, "docs")) if n.endswith(".md")]
+    for folder, _, files in os.walk(os.path.join(SOURCE, "docs")):
+        names += [os.path.relpath(os.path.join(folder, n), SOURCE) for n in files if n.endswith(".md")]
+    return names
 
 
 class Documents(unittest.TestCase):
@@ -93,6 +95,13 @@ class Documents(unittest.TestCase):
                     continue
                 path = os.path.normpath(os.path.join(SOURCE, os.path.dirname(document), target))
                 self.assertTrue(os.path.exists(path), f"{document} links {target}, which does not exist")
+
+    def test_every_page_on_performance_is_in_the_index(self):
+        pages = sorted(os.listdir(os.path.join(SOURCE, "docs/performance")))
+        self.assertGreater(len(pages), 3)
+        index = read("docs/performance.md")
+        for page in pages:
+            self.assertIn(f"](performance/{page})", index)
 
     def test_every_package_that_the_scripts_install_is_explained(self):
         packages = re.findall(r"^([a-z0-9.+-]+)\|\S+\|.+$", read("scripts/lib/common.sh"), re.MULTILINE)

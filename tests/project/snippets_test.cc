@@ -89,6 +89,14 @@ TEST_F(Snippets, NnModes) {
   EXPECT_EQ((Shape{4, 2}), y.shape());
 }
 
+TEST_F(Snippets, NnParametrisedWeights) {
+  nn::Linear fc = nn::weight_norm(nn::Linear(64, 32));       // g v / |v|, a norm for each output
+  nn::Conv2d conv = nn::spectral_norm(nn::Conv2d(3, 8, 3));  // w / (its largest singular value)
+  nn::remove_parametrizations(fc);                           // weight is an ordinary parameter again
+  EXPECT_EQ(2u, fc.parameters().size());
+  EXPECT_EQ(4u, conv.state_dict().size());
+}
+
 TEST_F(Snippets, NnConvolutions) {
   nn::Sequential lenet{nn::Conv2d(1, 6, 5, {.padding = 2}),
                        nn::ReLU{},

@@ -1,4 +1,4 @@
-// Gradients by finite differences in float64, and their comparison with backward().
+// Gradients compared with finite differences in float64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/autograd/gradcheck.h"
 #include "ndarray/ndarray.h"
 #include "operators/operators.h"
 
@@ -45,19 +46,10 @@ inline void expect_close(const std::vector<double>& expected, const std::vector<
         << what << ", element " << i;
 }
 
-/// Compares backward() of f with finite differences for all arguments. f returns one element; the arguments
-/// are float64.
+/// Compares the gradients of f with finite differences for all arguments, which are float64.
 inline void expect_gradients(const std::function<NDArray(const std::vector<NDArray>&)>& f,
                              const std::vector<NDArray>& arguments, double tolerance = 1e-6) {
-  std::vector<NDArray> leaves;
-  for (const NDArray& a : arguments) leaves.push_back(a.clone().requires_grad_());
-  f(leaves).backward();
-  for (size_t i = 0; i < leaves.size(); ++i) {
-    const NDArray grad = leaves[i].grad().defined() ? leaves[i].grad() : zeros_like(arguments[i]);
-    ASSERT_EQ(arguments[i].shape(), grad.shape());
-    expect_close(numeric_gradient(f, arguments, i), grad.to_vector<double>(), tolerance,
-                 "argument " + std::to_string(i));
-  }
+  EXPECT_NO_THROW(gradcheck(f, arguments, {.step = 1e-5, .atol = tolerance, .rtol = tolerance}));
 }
 
 /// Returns pseudorandom numbers between 0.3 and 1.7.
