@@ -118,9 +118,11 @@ NDArray glu(const Arg& x, IntArg axis) try {
 
 std::string detail::number_extra(const char* what, double number) { return mx::detail::concat(what, number); }
 
-GELU::GELU(const std::string& approximate) : tanh_(approximate == "tanh") {
+GELU::GELU(const std::string& approximate, std::source_location where) try : tanh_(approximate == "tanh") {
   MX_CHECK(tanh_ || approximate == "none", InvalidArgument,
            "[GELU] expected the approximation \"none\" or \"tanh\", got \"", approximate, '"');
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 NDArray GELU::forward(const NDArray& x) {
   const Arg input = detail::at_call(x);
@@ -128,8 +130,10 @@ NDArray GELU::forward(const NDArray& x) {
 }
 std::string GELU::extra() const { return tanh_ ? "approximate=tanh" : ""; }
 
-Hardtanh::Hardtanh(double low, double high) : low_(low), high_(high) {
+Hardtanh::Hardtanh(double low, double high, std::source_location where) try : low_(low), high_(high) {
   MX_CHECK(low < high, InvalidArgument, "[Hardtanh] expected low < high, got ", low, " and ", high);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 std::string Hardtanh::extra() const { return mx::detail::concat("low=", low_, ", high=", high_); }
 
@@ -141,16 +145,22 @@ NDArray Softmax2d::forward(const NDArray& x) {
 
 std::string Threshold::extra() const { return mx::detail::concat("limit=", limit_, ", value=", value_); }
 
-RReLU::RReLU(double low, double high, std::optional<Generator> generator)
+RReLU::RReLU(double low, double high, std::optional<Generator> generator, std::source_location where) try
     : low_(low), high_(high), generator_(std::move(generator)) {
   MX_CHECK(low <= high, InvalidArgument, "[RReLU] expected low <= high, got ", low, " and ", high);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 NDArray RReLU::forward(const NDArray& x) {
   return rrelu(detail::at_call(x), low_, high_, train_mode(), generator_ ? &*generator_ : nullptr);
 }
 std::string RReLU::extra() const { return mx::detail::concat("low=", low_, ", high=", high_); }
 
-PReLU::PReLU(IntArg count, double initial) : weight(add_parameter("weight", full({count}, initial))) {}
+PReLU::PReLU(IntArg count, double initial, std::source_location where) try
+    : weight(add_parameter("weight", full({count}, initial))) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 std::string PReLU::extra() const { return mx::detail::concat("count=", weight.numel()); }
 
 }  // namespace mx::nn

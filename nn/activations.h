@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <source_location>
 #include <string>
 
 #include "nn/detail/call_site.h"
@@ -155,7 +156,8 @@ class GLU : public AxisModule<GLU, glu> {
 class GELU : public ModuleOf<GELU> {
  public:
   /// `approximate` is "none" or "tanh" (the tanh approximation). Throws InvalidArgument for another value.
-  explicit GELU(const std::string& approximate = "none");
+  explicit GELU(const std::string& approximate = "none",
+                std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -166,7 +168,8 @@ class GELU : public ModuleOf<GELU> {
 class Hardtanh : public ModuleOf<Hardtanh> {
  public:
   /// Throws InvalidArgument unless low < high.
-  explicit Hardtanh(double low = -1, double high = 1);
+  explicit Hardtanh(double low = -1, double high = 1,
+                    std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override { return hardtanh(detail::at_call(x), low_, high_); }
   std::string extra() const override;
 
@@ -194,7 +197,8 @@ class Threshold : public ModuleOf<Threshold> {
 class RReLU : public ModuleOf<RReLU> {
  public:
   /// Throws InvalidArgument unless low <= high.
-  explicit RReLU(double low = 1. / 8, double high = 1. / 3, std::optional<Generator> generator = {});
+  explicit RReLU(double low = 1. / 8, double high = 1. / 3, std::optional<Generator> generator = {},
+                 std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -206,7 +210,8 @@ class RReLU : public ModuleOf<RReLU> {
 /// Parameter: weight (count,), the slopes; each is initialised to `initial`.
 class PReLU : public ModuleOf<PReLU> {
  public:
-  explicit PReLU(IntArg count = 1, double initial = 0.25);
+  explicit PReLU(IntArg count = 1, double initial = 0.25,
+                 std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override { return prelu(detail::at_call(x), weight); }
   std::string extra() const override;
 

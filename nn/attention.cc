@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/attend.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
@@ -92,7 +93,8 @@ NDArray with_more_keys(const NDArray& mask, int64_t count) {
 
 }  // namespace
 
-MultiheadAttention::MultiheadAttention(IntArg width, IntArg heads, const MultiheadAttentionOptions& o)
+MultiheadAttention::MultiheadAttention(IntArg width, IntArg heads, const MultiheadAttentionOptions& o,
+                                       std::source_location where) try
     : out_proj(output_projection(width, heads, o)),
       width_(width),
       heads_(heads),
@@ -118,6 +120,8 @@ MultiheadAttention::MultiheadAttention(IntArg width, IntArg heads, const Multihe
   }
   add("out_proj", out_proj);
   reset_parameters();
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void MultiheadAttention::reset_parameters(Generator* generator) {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <utility>
 
@@ -63,7 +64,8 @@ class MultiheadAttention : public ModuleOf<MultiheadAttention> {
  public:
   /// Throws InvalidArgument for sizes of which one is not positive, heads that do not divide the width, a
   /// dropout outside of [0, 1], and a type that is not floating point.
-  MultiheadAttention(IntArg width, IntArg heads, const MultiheadAttentionOptions& options = {});
+  MultiheadAttention(IntArg width, IntArg heads, const MultiheadAttentionOptions& options = {},
+                     std::source_location where = std::source_location::current());
 
   /// Returns the outputs, of the shape of the queries, and the weights: (batch, queries, keys), with heads
   /// (batch, heads, queries, keys), or an empty handle. Arrays of rank 2 have no batch; neither have the

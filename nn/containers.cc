@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/activations.h"
 #include "nn/detail/call_site.h"
 #include "nn/pooling.h"
@@ -38,8 +39,10 @@ void detail::throw_other_type(const char* container, const std::string& which, c
                                            short_name(expected), ", got a ", got.type_name()));
 }
 
-Sequential::Sequential(std::initializer_list<NamedModule> modules) {
+Sequential::Sequential(std::initializer_list<NamedModule> modules, std::source_location where) try {
   for (const NamedModule& entry : modules) push_back(entry.name, entry.module);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 Sequential::Sequential(const std::vector<AnyModule>& modules) {
@@ -109,8 +112,10 @@ ModuleList& ModuleList::extend(const std::vector<AnyModule>& modules) {
 
 const AnyModule& ModuleList::operator[](IntArg i) const { return module_at(children(), i, "ModuleList"); }
 
-ModuleDict::ModuleDict(std::initializer_list<NamedModule> modules) {
+ModuleDict::ModuleDict(std::initializer_list<NamedModule> modules, std::source_location where) try {
   for (const NamedModule& entry : modules) insert(entry.name, entry.module);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 ModuleDict& ModuleDict::insert(const std::string& name, const AnyModule& module) {
@@ -128,8 +133,10 @@ std::vector<std::string> ModuleDict::keys() const {
   return names;
 }
 
-Lambda::Lambda(std::function<NDArray(const NDArray&)> f) : f_(std::move(f)) {
+Lambda::Lambda(std::function<NDArray(const NDArray&)> f, std::source_location where) try : f_(std::move(f)) {
   MX_CHECK(f_ != nullptr, InvalidArgument, "[Lambda] expected a function, got an empty one");
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray Lambda::forward(const NDArray& x) { return f_(x); }

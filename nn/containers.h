@@ -7,6 +7,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <type_traits>
 #include <typeinfo>
@@ -48,7 +49,8 @@ class Sequential : public ModuleOf<Sequential> {
              (std::is_same_v<M, Sequential> && ...))) explicit Sequential(const M&... modules) {
     (push_back(modules), ...);
   }
-  Sequential(std::initializer_list<NamedModule> modules);
+  Sequential(std::initializer_list<NamedModule> modules,
+             std::source_location where = std::source_location::current());
   explicit Sequential(const std::vector<AnyModule>& modules);
 
   NDArray forward(const NDArray& x) override;
@@ -120,7 +122,8 @@ class ModuleList : public ModuleOf<ModuleList> {
 class ModuleDict : public ModuleOf<ModuleDict> {
  public:
   ModuleDict() = default;
-  ModuleDict(std::initializer_list<NamedModule> modules);
+  ModuleDict(std::initializer_list<NamedModule> modules,
+             std::source_location where = std::source_location::current());
 
   /// Throws InvalidArgument if the name is taken.
   ModuleDict& insert(const std::string& name, const AnyModule& module);
@@ -145,7 +148,8 @@ class ModuleDict : public ModuleOf<ModuleDict> {
 class Lambda : public ModuleOf<Lambda> {
  public:
   /// Throws InvalidArgument for an empty function.
-  explicit Lambda(std::function<NDArray(const NDArray&)> f);
+  explicit Lambda(std::function<NDArray(const NDArray&)> f,
+                  std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
 
  private:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
 #include "operators/convolution.h"
@@ -13,9 +14,11 @@
 
 namespace mx::nn {
 
-ConvPadding::ConvPadding(const char* text) : same_(std::strcmp(text, "same") == 0) {
+ConvPadding::ConvPadding(const char* text, std::source_location where)
+    : same_(std::strcmp(text, "same") == 0) {
   MX_CHECK(same_ || std::strcmp(text, "valid") == 0, InvalidArgument,
-           "[ConvPadding] expected numbers, \"same\" or \"valid\", got \"", text, '"');
+           "[ConvPadding] expected numbers, \"same\" or \"valid\", got \"", text, '"',
+           mx::detail::called_at(where));
 }
 
 namespace detail {
@@ -72,7 +75,7 @@ void check_rank(const char* name, int axes, const NDArray& x) {
 }  // namespace
 
 ConvBase::ConvBase(const char* name, int axes, int64_t in, int64_t out, const PerAxis& kernel,
-                   const ConvOptions& options)
+                   const ConvOptions& options, std::source_location where) try
     : name_(name), axes_(axes), options_(options) {
   check_options(name, axes, in, out, kernel, options);
   options.padding.numbers().check(name, "padding", axes, 0);
@@ -83,6 +86,8 @@ ConvBase::ConvBase(const char* name, int axes, int64_t in, int64_t out, const Pe
       "weight", empty(weight_shape(out, in / options.groups, axes, kernel), options.dtype, options.context));
   if (options.bias) bias = add_parameter("bias", empty({out}, options.dtype, options.context));
   reset_parameters();
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray ConvBase::forward(const NDArray& x) {
@@ -124,7 +129,8 @@ std::string ConvBase::extra() const {
 }
 
 ConvTransposeBase::ConvTransposeBase(const char* name, int axes, int64_t in, int64_t out,
-                                     const PerAxis& kernel, const ConvTransposeOptions& options)
+                                     const PerAxis& kernel, const ConvTransposeOptions& options,
+                                     std::source_location where) try
     : name_(name), axes_(axes), options_(options) {
   check_options(name, axes, in, out, kernel, options);
   options.padding.check(name, "padding", axes, 0);
@@ -137,6 +143,8 @@ ConvTransposeBase::ConvTransposeBase(const char* name, int axes, int64_t in, int
       "weight", empty(weight_shape(in, out / options.groups, axes, kernel), options.dtype, options.context));
   if (options.bias) bias = add_parameter("bias", empty({out}, options.dtype, options.context));
   reset_parameters();
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray ConvTransposeBase::forward(const NDArray& x) {

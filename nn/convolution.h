@@ -18,6 +18,7 @@
 #include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <source_location>
 #include <string>
 
 #include "nn/module.h"
@@ -34,8 +35,9 @@ class ConvPadding {
   requires std::convertible_to<T, PerAxis> ConvPadding(T numbers) : numbers_(numbers) {}
   ConvPadding(std::initializer_list<IntArg> numbers) : numbers_(numbers) {}
   /// Throws InvalidArgument for another text.
-  ConvPadding(const char* text);
-  ConvPadding(const std::string& text) : ConvPadding(text.c_str()) {}
+  ConvPadding(const char* text, std::source_location where = std::source_location::current());
+  ConvPadding(const std::string& text, std::source_location where = std::source_location::current())
+      : ConvPadding(text.c_str(), where) {}
 
   bool same() const { return same_; }
   const PerAxis& numbers() const { return numbers_; }  ///< 0 if same()
@@ -82,7 +84,7 @@ class ConvBase : public Module {
 
  protected:
   ConvBase(const char* name, int axes, int64_t in, int64_t out, const PerAxis& kernel,
-           const ConvOptions& options);
+           const ConvOptions& options, std::source_location where);
 
  private:
   const char* name_;
@@ -102,7 +104,7 @@ class ConvTransposeBase : public Module {
 
  protected:
   ConvTransposeBase(const char* name, int axes, int64_t in, int64_t out, const PerAxis& kernel,
-                    const ConvTransposeOptions& options);
+                    const ConvTransposeOptions& options, std::source_location where);
 
  private:
   const char* name_;
@@ -114,33 +116,39 @@ class ConvTransposeBase : public Module {
 
 class Conv1d : public ModuleOf<Conv1d, detail::ConvBase> {
  public:
-  Conv1d(IntArg in, IntArg out, PerAxis kernel, const ConvOptions& options = {})
-      : ModuleOf("Conv1d", 1, in, out, kernel, options) {}
+  Conv1d(IntArg in, IntArg out, PerAxis kernel, const ConvOptions& options = {},
+         std::source_location where = std::source_location::current())
+      : ModuleOf("Conv1d", 1, in, out, kernel, options, where) {}
 };
 class Conv2d : public ModuleOf<Conv2d, detail::ConvBase> {
  public:
-  Conv2d(IntArg in, IntArg out, PerAxis kernel, const ConvOptions& options = {})
-      : ModuleOf("Conv2d", 2, in, out, kernel, options) {}
+  Conv2d(IntArg in, IntArg out, PerAxis kernel, const ConvOptions& options = {},
+         std::source_location where = std::source_location::current())
+      : ModuleOf("Conv2d", 2, in, out, kernel, options, where) {}
 };
 class Conv3d : public ModuleOf<Conv3d, detail::ConvBase> {
  public:
-  Conv3d(IntArg in, IntArg out, PerAxis kernel, const ConvOptions& options = {})
-      : ModuleOf("Conv3d", 3, in, out, kernel, options) {}
+  Conv3d(IntArg in, IntArg out, PerAxis kernel, const ConvOptions& options = {},
+         std::source_location where = std::source_location::current())
+      : ModuleOf("Conv3d", 3, in, out, kernel, options, where) {}
 };
 class ConvTranspose1d : public ModuleOf<ConvTranspose1d, detail::ConvTransposeBase> {
  public:
-  ConvTranspose1d(IntArg in, IntArg out, PerAxis kernel, const ConvTransposeOptions& options = {})
-      : ModuleOf("ConvTranspose1d", 1, in, out, kernel, options) {}
+  ConvTranspose1d(IntArg in, IntArg out, PerAxis kernel, const ConvTransposeOptions& options = {},
+                  std::source_location where = std::source_location::current())
+      : ModuleOf("ConvTranspose1d", 1, in, out, kernel, options, where) {}
 };
 class ConvTranspose2d : public ModuleOf<ConvTranspose2d, detail::ConvTransposeBase> {
  public:
-  ConvTranspose2d(IntArg in, IntArg out, PerAxis kernel, const ConvTransposeOptions& options = {})
-      : ModuleOf("ConvTranspose2d", 2, in, out, kernel, options) {}
+  ConvTranspose2d(IntArg in, IntArg out, PerAxis kernel, const ConvTransposeOptions& options = {},
+                  std::source_location where = std::source_location::current())
+      : ModuleOf("ConvTranspose2d", 2, in, out, kernel, options, where) {}
 };
 class ConvTranspose3d : public ModuleOf<ConvTranspose3d, detail::ConvTransposeBase> {
  public:
-  ConvTranspose3d(IntArg in, IntArg out, PerAxis kernel, const ConvTransposeOptions& options = {})
-      : ModuleOf("ConvTranspose3d", 3, in, out, kernel, options) {}
+  ConvTranspose3d(IntArg in, IntArg out, PerAxis kernel, const ConvTransposeOptions& options = {},
+                  std::source_location where = std::source_location::current())
+      : ModuleOf("ConvTranspose3d", 3, in, out, kernel, options, where) {}
 };
 
 }  // namespace mx::nn

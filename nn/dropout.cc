@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/call_site.h"
 #include "operators/elementwise_binary.h"
 
@@ -24,8 +25,11 @@ Shape shape_of_channels(const NDArray& x, int kept) {
 
 }  // namespace
 
-Dropout::Dropout(double p, std::optional<Generator> generator)
-    : p_(probability("Dropout", p)), generator_(std::move(generator)) {}
+Dropout::Dropout(double p, std::optional<Generator> generator, std::source_location where) try
+    : p_(probability("Dropout", p)), generator_(std::move(generator)) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 NDArray Dropout::forward(const NDArray& x) {
   return dropout(detail::at_call(x), p_, train_mode() && p_ > 0, generator_ ? &*generator_ : nullptr);
@@ -34,8 +38,12 @@ NDArray Dropout::forward(const NDArray& x) {
 std::string Dropout::extra() const { return mx::detail::concat("p=", p_); }
 
 template <class Self, int kLeastRank, int kMostRank>
-ChannelDropout<Self, kLeastRank, kMostRank>::ChannelDropout(double p, std::optional<Generator> generator)
-    : p_(probability("Dropout", p)), generator_(std::move(generator)) {}
+ChannelDropout<Self, kLeastRank, kMostRank>::ChannelDropout(double p, std::optional<Generator> generator,
+                                                            std::source_location where) try
+    : p_(probability("Dropout", p)), generator_(std::move(generator)) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 template <class Self, int kLeastRank, int kMostRank>
 NDArray ChannelDropout<Self, kLeastRank, kMostRank>::forward(const NDArray& x) {
@@ -59,8 +67,12 @@ template class ChannelDropout<Dropout2d, 4, 4>;
 template class ChannelDropout<Dropout3d, 4, 5>;
 
 template <class Self>
-AlphaDropoutModule<Self>::AlphaDropoutModule(double p, std::optional<Generator> generator)
-    : p_(probability("AlphaDropout", p)), generator_(std::move(generator)) {}
+AlphaDropoutModule<Self>::AlphaDropoutModule(double p, std::optional<Generator> generator,
+                                             std::source_location where) try
+    : p_(probability("AlphaDropout", p)), generator_(std::move(generator)) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 // Source: Klambauer et al., "Self-Normalizing Neural Networks", 2017.
 template <class Self>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <source_location>
 #include <string>
 
 #include "nn/module.h"
@@ -18,7 +19,8 @@ namespace mx::nn {
 class Dropout : public ModuleOf<Dropout> {
  public:
   /// Throws InvalidArgument unless 0 <= p <= 1.
-  explicit Dropout(double p = 0.5, std::optional<Generator> generator = {});
+  explicit Dropout(double p = 0.5, std::optional<Generator> generator = {},
+                   std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   double p() const { return p_; }
   std::string extra() const override;
@@ -34,7 +36,8 @@ template <class Self, int kLeastRank, int kMostRank>
 class ChannelDropout : public ModuleOf<Self> {
  public:
   /// Throws InvalidArgument unless 0 <= p <= 1.
-  explicit ChannelDropout(double p = 0.5, std::optional<Generator> generator = {});
+  explicit ChannelDropout(double p = 0.5, std::optional<Generator> generator = {},
+                          std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -66,7 +69,8 @@ template <class Self>
 class AlphaDropoutModule : public ModuleOf<Self> {
  public:
   /// Throws InvalidArgument unless 0 <= p <= 1.
-  explicit AlphaDropoutModule(double p = 0.5, std::optional<Generator> generator = {});
+  explicit AlphaDropoutModule(double p = 0.5, std::optional<Generator> generator = {},
+                              std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
@@ -43,7 +44,8 @@ void reset_table(const Parameter& table, int64_t padding, Generator* generator) 
 
 }  // namespace
 
-Embedding::Embedding(IntArg rows, IntArg width, const EmbeddingOptions& options)
+Embedding::Embedding(IntArg rows, IntArg width, const EmbeddingOptions& options,
+                     std::source_location where) try
     : weight(add_parameter("weight", new_table("Embedding", rows, width, options.dtype, options.context))),
       padding_(padding_row("Embedding", options.padding_idx, rows)),
       max_norm_(options.max_norm),
@@ -52,6 +54,8 @@ Embedding::Embedding(IntArg rows, IntArg width, const EmbeddingOptions& options)
   MX_CHECK(options.max_norm.value_or(0) >= 0, InvalidArgument,
            "[Embedding] expected a max_norm of 0 or more, got ", *options.max_norm);
   reset_parameters();
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 Embedding Embedding::from_pretrained(const NDArray& weight, bool freeze, EmbeddingOptions options) {
@@ -93,13 +97,16 @@ std::string Embedding::extra() const {
   return text;
 }
 
-EmbeddingBag::EmbeddingBag(IntArg rows, IntArg width, const EmbeddingBagOptions& options)
+EmbeddingBag::EmbeddingBag(IntArg rows, IntArg width, const EmbeddingBagOptions& options,
+                           std::source_location where) try
     : weight(add_parameter("weight", new_table("EmbeddingBag", rows, width, options.dtype, options.context))),
       mode_(options.mode),
       padding_(padding_row("EmbeddingBag", options.padding_idx, rows)) {
   MX_CHECK(mode_ == "sum" || mode_ == "mean" || mode_ == "max", InvalidArgument,
            "[EmbeddingBag] expected the mode \"sum\", \"mean\" or \"max\", got \"", mode_, '"');
   reset_table(weight, padding_, nullptr);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray EmbeddingBag::forward(const NDArray& indices) {
@@ -146,7 +153,8 @@ std::string EmbeddingBag::extra() const {
                             padding_ < 0 ? "" : mx::detail::concat(", padding_idx=", padding_));
 }
 
-Bilinear::Bilinear(IntArg in1, IntArg in2, IntArg out, const BilinearOptions& options) {
+Bilinear::Bilinear(IntArg in1, IntArg in2, IntArg out, const BilinearOptions& options,
+                   std::source_location where) try {
   MX_CHECK(in1 >= 0 && in2 >= 0 && out >= 0, InvalidArgument,
            "[Bilinear] expected sizes of 0 or more, got in1 = ", int64_t{in1}, ", in2 = ", int64_t{in2},
            " and out = ", int64_t{out});
@@ -155,6 +163,8 @@ Bilinear::Bilinear(IntArg in1, IntArg in2, IntArg out, const BilinearOptions& op
   weight = add_parameter("weight", empty({out, in1, in2}, options.dtype, options.context));
   if (options.bias) bias = add_parameter("bias", empty({out}, options.dtype, options.context));
   reset_parameters();
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray Bilinear::operator()(const NDArray& a, const NDArray& b, std::source_location where) const {

@@ -34,7 +34,8 @@ class Embedding : public ModuleOf<Embedding> {
  public:
   /// Throws InvalidArgument for a negative size, a padding_idx that is no row, a negative max_norm, and a
   /// type that is not floating point.
-  Embedding(IntArg rows, IntArg width, const EmbeddingOptions& options = {});
+  Embedding(IntArg rows, IntArg width, const EmbeddingOptions& options = {},
+            std::source_location where = std::source_location::current());
   /// As Embedding::from_pretrained of PyTorch: the table is `weight`, which is not trained if `freeze` is
   /// set.
   static Embedding from_pretrained(const NDArray& weight, bool freeze = true, EmbeddingOptions options = {});
@@ -63,7 +64,8 @@ struct EmbeddingBagOptions {
 class EmbeddingBag : public ModuleOf<EmbeddingBag> {
  public:
   /// Throws InvalidArgument for what Embedding refuses, and for another mode.
-  EmbeddingBag(IntArg rows, IntArg width, const EmbeddingBagOptions& options = {});
+  EmbeddingBag(IntArg rows, IntArg width, const EmbeddingBagOptions& options = {},
+               std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& indices) override;
   /// Bags of different sizes: bag b has indices[offsets[b] .. offsets[b + 1]), the last one those up to the
   /// end. Both are of rank 1, and offsets ascend from 0. Throws InvalidArgument for the mode "max", and for
@@ -90,7 +92,8 @@ struct BilinearOptions {
 class Bilinear : public ModuleOf<Bilinear> {
  public:
   /// Throws InvalidArgument for a negative size and for a type that is not floating point.
-  Bilinear(IntArg in1, IntArg in2, IntArg out, const BilinearOptions& options = {});
+  Bilinear(IntArg in1, IntArg in2, IntArg out, const BilinearOptions& options = {},
+           std::source_location where = std::source_location::current());
   NDArray operator()(const NDArray& a, const NDArray& b,
                      std::source_location where = std::source_location::current()) const;
   void reset_parameters(Generator* generator = nullptr);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "nn/activations.h"
 #include "nn/detail/call_site.h"
@@ -99,13 +100,15 @@ SparseCSR gcn_norm(const SparseCSR& graph, const GcnNormOptions& options) {
                        take(scale, a.columns()));
 }
 
-GCNConv::GCNConv(IntArg in, IntArg out, const GCNConvOptions& options)
+GCNConv::GCNConv(IntArg in, IntArg out, const GCNConvOptions& options, std::source_location where) try
     : lin(in, out, LinearOptions{.bias = false, .context = options.context, .dtype = options.dtype}),
       options_(options),
       cache_(options.cached ? std::make_shared<detail::NormCache>() : nullptr) {
   add("lin", lin);
   if (options.bias) bias = add_parameter("bias", empty({out}, options.dtype, options.context));
   reset_parameters();
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void GCNConv::reset_parameters(Generator* generator) {
@@ -144,13 +147,15 @@ std::string GCNConv::extra() const {
   return text;
 }
 
-SAGEConv::SAGEConv(IntArg in, IntArg out, const SAGEConvOptions& options)
+SAGEConv::SAGEConv(IntArg in, IntArg out, const SAGEConvOptions& options, std::source_location where) try
     : lin_l(in, out, {.bias = options.bias, .context = options.context, .dtype = options.dtype}),
       lin_r(options.root_weight ? in : IntArg(0), options.root_weight ? out : IntArg(0),
             {.bias = false, .context = options.context, .dtype = options.dtype}),
       options_(options) {
   add("lin_l", lin_l);
   if (options.root_weight) add("lin_r", lin_r);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray SAGEConv::forward(const NDArray& x, const SparseCSR& graph) {
@@ -180,7 +185,7 @@ const GATConvOptions& checked_attention(const GATConvOptions& options) {
 
 }  // namespace
 
-GATConv::GATConv(IntArg in, IntArg out, const GATConvOptions& options)
+GATConv::GATConv(IntArg in, IntArg out, const GATConvOptions& options, std::source_location where) try
     : lin(in, checked_attention(options).heads * out,
           LinearOptions{.bias = false, .context = options.context, .dtype = options.dtype}),
       options_(options),
@@ -193,6 +198,8 @@ GATConv::GATConv(IntArg in, IntArg out, const GATConvOptions& options)
     bias = add_parameter(
         "bias", empty({options.concat ? options.heads * out_ : out_}, options.dtype, options.context));
   reset_parameters();
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void GATConv::reset_parameters(Generator* generator) {

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 
 #include "nn/linear.h"
@@ -57,7 +58,8 @@ class NormCache;
 class GCNConv : public ModuleOf<GCNConv> {
  public:
   /// Throws InvalidArgument for a negative size and for a type that is not floating point.
-  GCNConv(IntArg in, IntArg out, const GCNConvOptions& options = {});
+  GCNConv(IntArg in, IntArg out, const GCNConvOptions& options = {},
+          std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x, const SparseCSR& graph);
   /// The same for sparse features, (nodes, in), of which only the entries are multiplied.
   NDArray forward(const SparseCSR& x, const SparseCSR& graph);
@@ -88,7 +90,8 @@ struct SAGEConvOptions {
 /// has no bias.
 class SAGEConv : public ModuleOf<SAGEConv> {
  public:
-  SAGEConv(IntArg in, IntArg out, const SAGEConvOptions& options = {});
+  SAGEConv(IntArg in, IntArg out, const SAGEConvOptions& options = {},
+           std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x, const SparseCSR& graph);
   std::string extra() const override;
 
@@ -118,7 +121,8 @@ struct GATConvOptions {
 class GATConv : public ModuleOf<GATConv> {
  public:
   /// Throws InvalidArgument also for less than one head, and for a dropout that is not from 0 to below 1.
-  GATConv(IntArg in, IntArg out, const GATConvOptions& options = {});
+  GATConv(IntArg in, IntArg out, const GATConvOptions& options = {},
+          std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x, const SparseCSR& graph);
   void reset_parameters(Generator* generator = nullptr);
   std::string extra() const override;

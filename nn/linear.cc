@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
 #include "operators/matmul.h"
@@ -20,10 +21,12 @@ NDArray new_weight(int64_t in, int64_t out, const LinearOptions& options) {
 
 }  // namespace
 
-Linear::Linear(IntArg in, IntArg out, const LinearOptions& options)
+Linear::Linear(IntArg in, IntArg out, const LinearOptions& options, std::source_location where) try
     : weight(add_parameter("weight", new_weight(in, out, options))) {
   if (options.bias) bias = add_parameter("bias", empty({out}, options.dtype, options.context));
   reset_parameters();
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray Linear::forward(const NDArray& x) {

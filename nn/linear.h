@@ -5,6 +5,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <source_location>
 #include <string>
 
 #include "nn/module.h"
@@ -24,11 +25,13 @@ struct LinearOptions {
 class Linear : public ModuleOf<Linear> {
  public:
   /// Throws InvalidArgument for a negative size and for a type that is not floating point.
-  Linear(IntArg in, IntArg out, const LinearOptions& options = {});
+  Linear(IntArg in, IntArg out, const LinearOptions& options = {},
+         std::source_location where = std::source_location::current());
   /// As in PyTorch: Linear(3, 2, false) has no bias. It is a template so that only a bool is taken for one.
   template <std::same_as<bool> B>
-  Linear(IntArg in, IntArg out, B with_bias, Context context = cpu(), DType dtype = f32)
-      : Linear(in, out, LinearOptions{.bias = with_bias, .context = context, .dtype = dtype}) {}
+  Linear(IntArg in, IntArg out, B with_bias, Context context = cpu(), DType dtype = f32,
+         std::source_location where = std::source_location::current())
+      : Linear(in, out, LinearOptions{.bias = with_bias, .context = context, .dtype = dtype}, where) {}
 
   NDArray forward(const NDArray& x) override;
   /// Initialises the parameters again.

@@ -84,6 +84,56 @@ class TripleLossModule : public ModuleOf<Self> {
   }
 };
 
+namespace detail {
+/// Returns x, as the argument of a loss that is called on behalf of the module's caller. Throws
+/// InvalidArgument if x is empty and the reduction is a mean: the mean would be NaN, and an optimiser would
+/// write NaN into every weight.
+Arg not_empty(const Module& module, const NDArray& x, const std::string& reduction);
+}  // namespace detail
+
+/// A loss of two arrays with a reduction only: kLoss(x, target, reduction).
+template <class Self, auto kLoss>
+class ReducedLoss : public LossModule<Self> {
+ public:
+  explicit ReducedLoss(const std::string& reduction = "mean") : reduction_(reduction) {}
+  NDArray loss(const NDArray& x, const NDArray& target) const {
+    return kLoss(detail::not_empty(*this, x, reduction_), target, reduction_);
+  }
+
+ private:
+  std::string reduction_;
+};
+/// A loss with a number and a reduction: kLoss(x, target, number, reduction).
+template <class Self, auto kLoss>
+class NumberLoss : public LossModule<Self> {
+ public:
+  NDArray loss(const NDArray& x, const NDArray& target) const {
+    return kLoss(detail::not_empty(*this, x, reduction_), target, number_, reduction_);
+  }
+
+ protected:
+  NumberLoss(double number, const std::string& reduction) : number_(number), reduction_(reduction) {}
+
+ private:
+  double number_;
+  std::string reduction_;
+};
+/// The same for three arrays: kLoss(a, b, target, number, reduction).
+template <class Self, auto kLoss>
+class TripleNumberLoss : public TripleLossModule<Self> {
+ public:
+  NDArray loss(const NDArray& a, const NDArray& b, const NDArray& target) const {
+    return kLoss(detail::not_empty(*this, a, reduction_), b, target, number_, reduction_);
+  }
+
+ protected:
+  TripleNumberLoss(double number, const std::string& reduction) : number_(number), reduction_(reduction) {}
+
+ private:
+  double number_;
+  std::string reduction_;
+};
+
 /// The class weights are the buffer "weight".
 class CrossEntropyLoss : public LossModule<CrossEntropyLoss> {
  public:
@@ -107,13 +157,9 @@ class NLLLoss : public LossModule<NLLLoss> {
 };
 
 /// Takes probabilities.
-class BCELoss : public LossModule<BCELoss> {
+class BCELoss : public ReducedLoss<BCELoss, mx::bce_loss> {
  public:
-  explicit BCELoss(const std::string& reduction = "mean") : reduction_(reduction) {}
-  NDArray loss(const NDArray& x, const NDArray& target) const;
-
- private:
-  std::string reduction_;
+  using ReducedLoss::ReducedLoss;
 };
 
 /// Takes logits. The weight of positive targets is the buffer "pos_weight".
@@ -127,44 +173,26 @@ class BCEWithLogitsLoss : public LossModule<BCEWithLogitsLoss> {
   Parameter pos_weight_;
 };
 
-class MSELoss : public LossModule<MSELoss> {
+class MSELoss : public ReducedLoss<MSELoss, mx::mse_loss> {
  public:
-  explicit MSELoss(const std::string& reduction = "mean") : reduction_(reduction) {}
-  NDArray loss(const NDArray& x, const NDArray& target) const;
-
- private:
-  std::string reduction_;
+  using ReducedLoss::ReducedLoss;
 };
 
-class L1Loss : public LossModule<L1Loss> {
+class L1Loss : public ReducedLoss<L1Loss, mx::l1_loss> {
  public:
-  explicit L1Loss(const std::string& reduction = "mean") : reduction_(reduction) {}
-  NDArray loss(const NDArray& x, const NDArray& target) const;
-
- private:
-  std::string reduction_;
+  using ReducedLoss::ReducedLoss;
 };
 
-class HuberLoss : public LossModule<HuberLoss> {
+class HuberLoss : public NumberLoss<HuberLoss, mx::huber_loss> {
  public:
   explicit HuberLoss(double delta = 1, const std::string& reduction = "mean")
-      : delta_(delta), reduction_(reduction) {}
-  NDArray loss(const NDArray& x, const NDArray& target) const;
-
- private:
-  double delta_;
-  std::string reduction_;
+      : NumberLoss(delta, reduction) {}
 };
 
-class SmoothL1Loss : public LossModule<SmoothL1Loss> {
+class SmoothL1Loss : public NumberLoss<SmoothL1Loss, mx::smooth_l1_loss> {
  public:
   explicit SmoothL1Loss(double beta = 1, const std::string& reduction = "mean")
-      : beta_(beta), reduction_(reduction) {}
-  NDArray loss(const NDArray& x, const NDArray& target) const;
-
- private:
-  double beta_;
-  std::string reduction_;
+      : NumberLoss(beta, reduction) {}
 };
 
 /// `reduction` may also be "batchmean".
@@ -179,26 +207,16 @@ class KLDivLoss : public LossModule<KLDivLoss> {
   bool log_target_;
 };
 
-class HingeLoss : public LossModule<HingeLoss> {
+class HingeLoss : public NumberLoss<HingeLoss, mx::hinge_loss> {
  public:
   explicit HingeLoss(double margin = 1, const std::string& reduction = "mean")
-      : margin_(margin), reduction_(reduction) {}
-  NDArray loss(const NDArray& x, const NDArray& target) const;
-
- private:
-  double margin_;
-  std::string reduction_;
+      : NumberLoss(margin, reduction) {}
 };
 
-class HingeEmbeddingLoss : public LossModule<HingeEmbeddingLoss> {
+class HingeEmbeddingLoss : public NumberLoss<HingeEmbeddingLoss, mx::hinge_embedding_loss> {
  public:
   explicit HingeEmbeddingLoss(double margin = 1, const std::string& reduction = "mean")
-      : margin_(margin), reduction_(reduction) {}
-  NDArray loss(const NDArray& x, const NDArray& target) const;
-
- private:
-  double margin_;
-  std::string reduction_;
+      : NumberLoss(margin, reduction) {}
 };
 
 class TripletMarginLoss : public TripleLossModule<TripletMarginLoss> {
@@ -210,26 +228,16 @@ class TripletMarginLoss : public TripleLossModule<TripletMarginLoss> {
   TripletOptions options_;
 };
 
-class CosineEmbeddingLoss : public TripleLossModule<CosineEmbeddingLoss> {
+class CosineEmbeddingLoss : public TripleNumberLoss<CosineEmbeddingLoss, cosine_embedding_loss> {
  public:
   explicit CosineEmbeddingLoss(double margin = 0, const std::string& reduction = "mean")
-      : margin_(margin), reduction_(reduction) {}
-  NDArray loss(const NDArray& a, const NDArray& b, const NDArray& target) const;
-
- private:
-  double margin_;
-  std::string reduction_;
+      : TripleNumberLoss(margin, reduction) {}
 };
 
-class MarginRankingLoss : public TripleLossModule<MarginRankingLoss> {
+class MarginRankingLoss : public TripleNumberLoss<MarginRankingLoss, margin_ranking_loss> {
  public:
   explicit MarginRankingLoss(double margin = 0, const std::string& reduction = "mean")
-      : margin_(margin), reduction_(reduction) {}
-  NDArray loss(const NDArray& a, const NDArray& b, const NDArray& target) const;
-
- private:
-  double margin_;
-  std::string reduction_;
+      : TripleNumberLoss(margin, reduction) {}
 };
 
 }  // namespace mx::nn

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "nn/detail/call_site.h"
 #include "operators/elementwise_binary.h"
@@ -47,10 +48,14 @@ MixtureOptions with_number(MixtureOptions options, size_t experts) {
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(IntArg in, const MixtureOptions& options,
-                                   const std::function<AnyModule()>& make)
-    : MixtureOfExperts(in, make_experts(options, make), options) {}
+                                   const std::function<AnyModule()>& make, std::source_location where) try
+    : MixtureOfExperts(in, make_experts(options, make), options) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
-MixtureOfExperts::MixtureOfExperts(IntArg in, const std::vector<AnyModule>& modules, MixtureOptions options)
+MixtureOfExperts::MixtureOfExperts(IntArg in, const std::vector<AnyModule>& modules, MixtureOptions options,
+                                   std::source_location where) try
     : router(in, with_number(options, modules.size()).experts,
              LinearOptions{.bias = false, .context = options.context, .dtype = options.dtype}),
       experts(modules),
@@ -58,6 +63,8 @@ MixtureOfExperts::MixtureOfExperts(IntArg in, const std::vector<AnyModule>& modu
   add("router", router);
   add("experts", experts);
   counts = add_buffer("counts", zeros({options_.experts}, i64, options.context), false);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray MixtureOfExperts::forward(const NDArray& x) { return route(x).output; }

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -64,9 +65,11 @@ class MixtureOfExperts : public ModuleOf<MixtureOfExperts> {
  public:
   /// Makes the experts with `make`. Throws InvalidArgument for sizes below 1, a top_k that is not from 1 to
   /// the number of experts, and a negative capacity or noise.
-  MixtureOfExperts(IntArg in, const MixtureOptions& options, const std::function<AnyModule()>& make);
+  MixtureOfExperts(IntArg in, const MixtureOptions& options, const std::function<AnyModule()>& make,
+                   std::source_location where = std::source_location::current());
   /// Takes these modules; options.experts is set to their number.
-  MixtureOfExperts(IntArg in, const std::vector<AnyModule>& experts, MixtureOptions options);
+  MixtureOfExperts(IntArg in, const std::vector<AnyModule>& experts, MixtureOptions options,
+                   std::source_location where = std::source_location::current());
 
   NDArray forward(const NDArray& x) override;
   MixtureResult route(const NDArray& x);

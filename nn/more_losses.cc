@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "ndarray/detail/place.h"
+#include "nn/detail/call_site.h"
 #include "nn/detail/loss_parts.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
@@ -150,15 +151,11 @@ NDArray triplet_margin_with_distance_loss(const Arg& anchor, const NDArray& posi
 // Modules.
 
 NDArray PoissonNLLLoss::loss(const NDArray& x, const NDArray& target) const {
-  return poisson_nll_loss(not_empty("PoissonNLLLoss", x, options_.reduction), target, options_);
+  return poisson_nll_loss(not_empty(*this, x, options_.reduction), target, options_);
 }
 
 NDArray GaussianNLLLoss::loss(const NDArray& x, const NDArray& target, const NDArray& variance) const {
-  return gaussian_nll_loss(not_empty("GaussianNLLLoss", x, options_.reduction), target, variance, options_);
-}
-
-NDArray MultiLabelMarginLoss::loss(const NDArray& x, const NDArray& target) const {
-  return multilabel_margin_loss(not_empty("MultiLabelMarginLoss", x, reduction_), target, reduction_);
+  return gaussian_nll_loss(not_empty(*this, x, options_.reduction), target, variance, options_);
 }
 
 MultiMarginLoss::MultiMarginLoss(const MultiMarginOptions& options) : options_(options) {
@@ -168,7 +165,7 @@ MultiMarginLoss::MultiMarginLoss(const MultiMarginOptions& options) : options_(o
 NDArray MultiMarginLoss::loss(const NDArray& x, const NDArray& labels) const {
   MultiMarginOptions options = options_;
   if (weight_.defined()) options.weight = weight_;
-  return multi_margin_loss(not_empty("MultiMarginLoss", x, options.reduction), labels, options);
+  return multi_margin_loss(not_empty(*this, x, options.reduction), labels, options);
 }
 
 MultiLabelSoftMarginLoss::MultiLabelSoftMarginLoss(const NDArray& weight, const std::string& reduction)
@@ -176,25 +173,21 @@ MultiLabelSoftMarginLoss::MultiLabelSoftMarginLoss(const NDArray& weight, const 
   if (weight.defined()) weight_ = add_buffer("weight", weight);
 }
 NDArray MultiLabelSoftMarginLoss::loss(const NDArray& x, const NDArray& target) const {
-  return multilabel_soft_margin_loss(not_empty("MultiLabelSoftMarginLoss", x, reduction_), target,
+  return multilabel_soft_margin_loss(not_empty(*this, x, reduction_), target,
                                      weight_.defined() ? weight_.array() : NDArray(), reduction_);
-}
-
-NDArray SoftMarginLoss::loss(const NDArray& x, const NDArray& target) const {
-  return soft_margin_loss(not_empty("SoftMarginLoss", x, reduction_), target, reduction_);
 }
 
 NDArray TripletMarginWithDistanceLoss::loss(const NDArray& anchor, const NDArray& positive,
                                             const NDArray& negative) const {
-  return triplet_margin_with_distance_loss(
-      not_empty("TripletMarginWithDistanceLoss", anchor, options_.reduction), positive, negative, options_);
+  return triplet_margin_with_distance_loss(not_empty(*this, anchor, options_.reduction), positive, negative,
+                                           options_);
 }
 
 NDArray CTCLoss::operator()(const NDArray& log_probs, const NDArray& targets, const NDArray& input_lengths,
                             const NDArray& target_lengths, std::source_location where) const {
   const auto body = [this](std::span<const NDArray> in) {
     return std::vector<NDArray>{
-        ctc_loss(not_empty("CTCLoss", in[0], options_.reduction), in[1], in[2], in[3], options_)};
+        ctc_loss(not_empty(*this, in[0], options_.reduction), in[1], in[2], in[3], options_)};
   };
   return run({log_probs, targets, input_lengths, target_lengths}, body, where)[0];
 }

@@ -87,13 +87,9 @@ class GaussianNLLLoss : public TripleLossModule<GaussianNLLLoss> {
   GaussianOptions options_;
 };
 
-class MultiLabelMarginLoss : public LossModule<MultiLabelMarginLoss> {
+class MultiLabelMarginLoss : public ReducedLoss<MultiLabelMarginLoss, multilabel_margin_loss> {
  public:
-  explicit MultiLabelMarginLoss(const std::string& reduction = "mean") : reduction_(reduction) {}
-  NDArray loss(const NDArray& x, const NDArray& target) const;
-
- private:
-  std::string reduction_;
+  using ReducedLoss::ReducedLoss;
 };
 
 /// The class weights are the buffer "weight".
@@ -118,13 +114,9 @@ class MultiLabelSoftMarginLoss : public LossModule<MultiLabelSoftMarginLoss> {
   Parameter weight_;
 };
 
-class SoftMarginLoss : public LossModule<SoftMarginLoss> {
+class SoftMarginLoss : public ReducedLoss<SoftMarginLoss, soft_margin_loss> {
  public:
-  explicit SoftMarginLoss(const std::string& reduction = "mean") : reduction_(reduction) {}
-  NDArray loss(const NDArray& x, const NDArray& target) const;
-
- private:
-  std::string reduction_;
+  using ReducedLoss::ReducedLoss;
 };
 
 class TripletMarginWithDistanceLoss : public TripleLossModule<TripletMarginWithDistanceLoss> {

@@ -1,6 +1,7 @@
 #include "nn/norm.h"
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/grad_mode.h"
 #include "nn/detail/call_site.h"
 #include "nn/sync_norm.h"
@@ -48,7 +49,8 @@ std::string text_of(const std::optional<double>& number) {
 
 template <class Self, int kLeastRank, int kMostRank>
 BatchNormModule<Self, kLeastRank, kMostRank>::BatchNormModule(IntArg channels,
-                                                              const BatchNormOptions& options)
+                                                              const BatchNormOptions& options,
+                                                              std::source_location where) try
     : channels_(channels), eps_(options.eps), momentum_(options.momentum) {
   check_options("BatchNorm", options.eps, options.dtype);
   check_channels("BatchNorm", channels, options.momentum.value_or(0));
@@ -60,6 +62,8 @@ BatchNormModule<Self, kLeastRank, kMostRank>::BatchNormModule(IntArg channels,
   running_mean = this->add_buffer("running_mean", zeros_of({channels}, options));
   running_var = this->add_buffer("running_var", ones_of({channels}, options));
   num_batches_tracked = this->add_buffer("num_batches_tracked", zeros({}, i64, options.context));
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 template <class Self, int kLeastRank, int kMostRank>
@@ -103,7 +107,8 @@ template class BatchNormModule<BatchNorm3d, 5, 5>;
 template class BatchNormModule<SyncBatchNorm, 2, 5>;
 
 template <class Self, int kRank>
-InstanceNormModule<Self, kRank>::InstanceNormModule(IntArg channels, const InstanceNormOptions& options)
+InstanceNormModule<Self, kRank>::InstanceNormModule(IntArg channels, const InstanceNormOptions& options,
+                                                    std::source_location where) try
     : channels_(channels), eps_(options.eps), momentum_(options.momentum) {
   check_options("InstanceNorm", options.eps, options.dtype);
   check_channels("InstanceNorm", channels, options.momentum);
@@ -115,6 +120,8 @@ InstanceNormModule<Self, kRank>::InstanceNormModule(IntArg channels, const Insta
   running_mean = this->add_buffer("running_mean", zeros_of({channels}, options));
   running_var = this->add_buffer("running_var", ones_of({channels}, options));
   num_batches_tracked = this->add_buffer("num_batches_tracked", zeros({}, i64, options.context));
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 template <class Self, int kRank>
@@ -156,11 +163,14 @@ template class InstanceNormModule<InstanceNorm1d, 3>;
 template class InstanceNormModule<InstanceNorm2d, 4>;
 template class InstanceNormModule<InstanceNorm3d, 5>;
 
-LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& options) : shape_(shape), eps_(options.eps) {
+LayerNorm::LayerNorm(const Shape& shape, const LayerNormOptions& options, std::source_location where) try
+    : shape_(shape), eps_(options.eps) {
   check_options("LayerNorm", options.eps, options.dtype);
   if (!options.elementwise_affine) return;
   weight = add_parameter("weight", ones_of(shape, options));
   if (options.bias) bias = add_parameter("bias", zeros_of(shape, options));
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray LayerNorm::forward(const NDArray& x) {
@@ -172,9 +182,12 @@ std::string LayerNorm::extra() const {
                             weight.defined() && !bias.defined() ? ", bias=false" : "");
 }
 
-RMSNorm::RMSNorm(const Shape& shape, const RMSNormOptions& options) : shape_(shape), eps_(options.eps) {
+RMSNorm::RMSNorm(const Shape& shape, const RMSNormOptions& options, std::source_location where) try
+    : shape_(shape), eps_(options.eps) {
   check_options("RMSNorm", options.eps.value_or(0), options.dtype);
   if (options.elementwise_affine) weight = add_parameter("weight", ones_of(shape, options));
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray RMSNorm::forward(const NDArray& x) {
@@ -186,7 +199,8 @@ std::string RMSNorm::extra() const {
                             weight.defined() ? "" : ", elementwise_affine=false");
 }
 
-GroupNorm::GroupNorm(IntArg groups, IntArg channels, const GroupNormOptions& options)
+GroupNorm::GroupNorm(IntArg groups, IntArg channels, const GroupNormOptions& options,
+                     std::source_location where) try
     : groups_(groups), channels_(channels), eps_(options.eps) {
   check_options("GroupNorm", options.eps, options.dtype);
   MX_CHECK(groups_ > 0 && channels_ >= 0 && channels_ % groups_ == 0, InvalidArgument,
@@ -195,6 +209,8 @@ GroupNorm::GroupNorm(IntArg groups, IntArg channels, const GroupNormOptions& opt
   if (!options.affine) return;
   weight = add_parameter("weight", ones_of({channels}, options));
   bias = add_parameter("bias", zeros_of({channels}, options));
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray GroupNorm::forward(const NDArray& x) {
@@ -207,9 +223,12 @@ std::string GroupNorm::extra() const {
                             weight.defined() ? "" : ", affine=false");
 }
 
-LocalResponseNorm::LocalResponseNorm(IntArg size, const LocalResponseOptions& options)
+LocalResponseNorm::LocalResponseNorm(IntArg size, const LocalResponseOptions& options,
+                                     std::source_location where) try
     : size_(size), options_(options) {
   MX_CHECK(size_ >= 1, InvalidArgument, "[LocalResponseNorm] expected a size of 1 or more, got ", size_);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray LocalResponseNorm::forward(const NDArray& x) {

@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstdint>
 #include <optional>
+#include <source_location>
 #include <string>
 
 #include "nn/module.h"
@@ -42,7 +43,8 @@ class BatchNormModule : public ModuleOf<Self> {
  public:
   /// Throws InvalidArgument for a negative number of channels or eps, a momentum outside of [0, 1], and a
   /// type that is not floating point.
-  explicit BatchNormModule(IntArg channels, const BatchNormOptions& options = {});
+  explicit BatchNormModule(IntArg channels, const BatchNormOptions& options = {},
+                           std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -90,7 +92,8 @@ struct InstanceNormOptions {
 template <class Self, int kRank>
 class InstanceNormModule : public ModuleOf<Self> {
  public:
-  explicit InstanceNormModule(IntArg channels, const InstanceNormOptions& options = {});
+  explicit InstanceNormModule(IntArg channels, const InstanceNormOptions& options = {},
+                              std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -129,11 +132,13 @@ struct LayerNormOptions {
 /// Normalises over the last dimensions, of the sizes `shape`. Parameters: weight and bias of that shape.
 class LayerNorm : public ModuleOf<LayerNorm> {
  public:
-  explicit LayerNorm(const Shape& shape, const LayerNormOptions& options = {});
+  explicit LayerNorm(const Shape& shape, const LayerNormOptions& options = {},
+                     std::source_location where = std::source_location::current());
   /// One dimension of that size.
   template <std::integral I>
-  explicit LayerNorm(I size, const LayerNormOptions& options = {})
-      : LayerNorm(Shape{IntArg(size)}, options) {}
+  explicit LayerNorm(I size, const LayerNormOptions& options = {},
+                     std::source_location where = std::source_location::current())
+      : LayerNorm(Shape{IntArg(size)}, options, where) {}
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -156,9 +161,12 @@ struct RMSNormOptions {
 /// Divides by the root of the mean square over the last dimensions, of the sizes `shape`.
 class RMSNorm : public ModuleOf<RMSNorm> {
  public:
-  explicit RMSNorm(const Shape& shape, const RMSNormOptions& options = {});
+  explicit RMSNorm(const Shape& shape, const RMSNormOptions& options = {},
+                   std::source_location where = std::source_location::current());
   template <std::integral I>
-  explicit RMSNorm(I size, const RMSNormOptions& options = {}) : RMSNorm(Shape{IntArg(size)}, options) {}
+  explicit RMSNorm(I size, const RMSNormOptions& options = {},
+                   std::source_location where = std::source_location::current())
+      : RMSNorm(Shape{IntArg(size)}, options, where) {}
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -180,7 +188,8 @@ struct GroupNormOptions {
 class GroupNorm : public ModuleOf<GroupNorm> {
  public:
   /// Throws InvalidArgument if `groups` does not divide `channels`.
-  GroupNorm(IntArg groups, IntArg channels, const GroupNormOptions& options = {});
+  GroupNorm(IntArg groups, IntArg channels, const GroupNormOptions& options = {},
+            std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -194,7 +203,8 @@ class GroupNorm : public ModuleOf<GroupNorm> {
 /// local_response_norm() over `size` channels.
 class LocalResponseNorm : public ModuleOf<LocalResponseNorm> {
  public:
-  explicit LocalResponseNorm(IntArg size, const LocalResponseOptions& options = {});
+  explicit LocalResponseNorm(IntArg size, const LocalResponseOptions& options = {},
+                             std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 

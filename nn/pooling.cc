@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/call_site.h"
 
 namespace mx::nn {
@@ -40,12 +41,15 @@ void check_pool(const char* name, int axes, const PerAxis& kernel, const Options
 
 }  // namespace
 
-MaxPoolBase::MaxPoolBase(const char* name, int axes, const PerAxis& kernel, const MaxPoolOptions& options)
+MaxPoolBase::MaxPoolBase(const char* name, int axes, const PerAxis& kernel, const MaxPoolOptions& options,
+                         std::source_location where) try
     : name_(name), axes_(axes) {
   check_pool(name, axes, kernel, options);
   options.dilation.check(name, "dilation", axes, 1);
   attrs_ = {for_each_axis(kernel, axes), options.stride, options.padding, options.dilation,
             options.ceil_mode};
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray MaxPoolBase::forward(const NDArray& x) {
@@ -56,13 +60,16 @@ std::string MaxPoolBase::extra() const {
   return pool_text(attrs_) + (attrs_.dilation.all(1) ? "" : ", dilation=" + to_string(attrs_.dilation));
 }
 
-AvgPoolBase::AvgPoolBase(const char* name, int axes, const PerAxis& kernel, const AvgPoolOptions& options)
+AvgPoolBase::AvgPoolBase(const char* name, int axes, const PerAxis& kernel, const AvgPoolOptions& options,
+                         std::source_location where) try
     : name_(name), axes_(axes) {
   check_pool(name, axes, kernel, options);
   MX_CHECK(options.divisor_override >= 0, InvalidArgument, "[", name,
            "] expected a divisor of 1 or more, or 0, got ", options.divisor_override);
   attrs_ = {for_each_axis(kernel, axes), options.stride,          options.padding, options.ceil_mode,
             options.count_include_pad,   options.divisor_override};
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray AvgPoolBase::forward(const NDArray& x) {
@@ -73,10 +80,13 @@ std::string AvgPoolBase::extra() const {
   return pool_text(attrs_) + (attrs_.count_include_pad ? "" : ", count_include_pad=false");
 }
 
-AdaptivePoolBase::AdaptivePoolBase(const char* name, int axes, const PerAxis& size, Function pool)
+AdaptivePoolBase::AdaptivePoolBase(const char* name, int axes, const PerAxis& size, Function pool,
+                                   std::source_location where) try
     : name_(name), axes_(axes), size_(size), pool_(pool) {
   size.check(name, "size", axes, 0);
   size_ = for_each_axis(size, axes);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray AdaptivePoolBase::forward(const NDArray& x) {

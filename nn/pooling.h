@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <string>
 
 #include "nn/module.h"
@@ -42,7 +43,8 @@ class MaxPoolBase : public Module {
   std::string extra() const override;
 
  protected:
-  MaxPoolBase(const char* name, int axes, const PerAxis& kernel, const MaxPoolOptions& options);
+  MaxPoolBase(const char* name, int axes, const PerAxis& kernel, const MaxPoolOptions& options,
+              std::source_location where);
 
  private:
   const char* name_;
@@ -56,7 +58,8 @@ class AvgPoolBase : public Module {
   std::string extra() const override;
 
  protected:
-  AvgPoolBase(const char* name, int axes, const PerAxis& kernel, const AvgPoolOptions& options);
+  AvgPoolBase(const char* name, int axes, const PerAxis& kernel, const AvgPoolOptions& options,
+              std::source_location where);
 
  private:
   const char* name_;
@@ -72,7 +75,8 @@ class AdaptivePoolBase : public Module {
   std::string extra() const override;
 
  protected:
-  AdaptivePoolBase(const char* name, int axes, const PerAxis& size, Function pool);
+  AdaptivePoolBase(const char* name, int axes, const PerAxis& size, Function pool,
+                   std::source_location where);
 
  private:
   const char* name_;
@@ -85,57 +89,69 @@ class AdaptivePoolBase : public Module {
 
 class MaxPool1d : public ModuleOf<MaxPool1d, detail::MaxPoolBase> {
  public:
-  explicit MaxPool1d(PerAxis kernel, const MaxPoolOptions& options = {})
-      : ModuleOf("MaxPool1d", 1, kernel, options) {}
+  explicit MaxPool1d(PerAxis kernel, const MaxPoolOptions& options = {},
+                     std::source_location where = std::source_location::current())
+      : ModuleOf("MaxPool1d", 1, kernel, options, where) {}
 };
 class MaxPool2d : public ModuleOf<MaxPool2d, detail::MaxPoolBase> {
  public:
-  explicit MaxPool2d(PerAxis kernel, const MaxPoolOptions& options = {})
-      : ModuleOf("MaxPool2d", 2, kernel, options) {}
+  explicit MaxPool2d(PerAxis kernel, const MaxPoolOptions& options = {},
+                     std::source_location where = std::source_location::current())
+      : ModuleOf("MaxPool2d", 2, kernel, options, where) {}
 };
 class MaxPool3d : public ModuleOf<MaxPool3d, detail::MaxPoolBase> {
  public:
-  explicit MaxPool3d(PerAxis kernel, const MaxPoolOptions& options = {})
-      : ModuleOf("MaxPool3d", 3, kernel, options) {}
+  explicit MaxPool3d(PerAxis kernel, const MaxPoolOptions& options = {},
+                     std::source_location where = std::source_location::current())
+      : ModuleOf("MaxPool3d", 3, kernel, options, where) {}
 };
 class AvgPool1d : public ModuleOf<AvgPool1d, detail::AvgPoolBase> {
  public:
-  explicit AvgPool1d(PerAxis kernel, const AvgPoolOptions& options = {})
-      : ModuleOf("AvgPool1d", 1, kernel, options) {}
+  explicit AvgPool1d(PerAxis kernel, const AvgPoolOptions& options = {},
+                     std::source_location where = std::source_location::current())
+      : ModuleOf("AvgPool1d", 1, kernel, options, where) {}
 };
 class AvgPool2d : public ModuleOf<AvgPool2d, detail::AvgPoolBase> {
  public:
-  explicit AvgPool2d(PerAxis kernel, const AvgPoolOptions& options = {})
-      : ModuleOf("AvgPool2d", 2, kernel, options) {}
+  explicit AvgPool2d(PerAxis kernel, const AvgPoolOptions& options = {},
+                     std::source_location where = std::source_location::current())
+      : ModuleOf("AvgPool2d", 2, kernel, options, where) {}
 };
 class AvgPool3d : public ModuleOf<AvgPool3d, detail::AvgPoolBase> {
  public:
-  explicit AvgPool3d(PerAxis kernel, const AvgPoolOptions& options = {})
-      : ModuleOf("AvgPool3d", 3, kernel, options) {}
+  explicit AvgPool3d(PerAxis kernel, const AvgPoolOptions& options = {},
+                     std::source_location where = std::source_location::current())
+      : ModuleOf("AvgPool3d", 3, kernel, options, where) {}
 };
 class AdaptiveAvgPool1d : public ModuleOf<AdaptiveAvgPool1d, detail::AdaptivePoolBase> {
  public:
-  explicit AdaptiveAvgPool1d(PerAxis size) : ModuleOf("AdaptiveAvgPool1d", 1, size, adaptive_avg_pool) {}
+  explicit AdaptiveAvgPool1d(PerAxis size, std::source_location where = std::source_location::current())
+      : ModuleOf("AdaptiveAvgPool1d", 1, size, adaptive_avg_pool, where) {}
 };
 class AdaptiveAvgPool2d : public ModuleOf<AdaptiveAvgPool2d, detail::AdaptivePoolBase> {
  public:
-  explicit AdaptiveAvgPool2d(PerAxis size) : ModuleOf("AdaptiveAvgPool2d", 2, size, adaptive_avg_pool) {}
+  explicit AdaptiveAvgPool2d(PerAxis size, std::source_location where = std::source_location::current())
+      : ModuleOf("AdaptiveAvgPool2d", 2, size, adaptive_avg_pool, where) {}
 };
 class AdaptiveAvgPool3d : public ModuleOf<AdaptiveAvgPool3d, detail::AdaptivePoolBase> {
  public:
-  explicit AdaptiveAvgPool3d(PerAxis size) : ModuleOf("AdaptiveAvgPool3d", 3, size, adaptive_avg_pool) {}
+  explicit AdaptiveAvgPool3d(PerAxis size, std::source_location where = std::source_location::current())
+      : ModuleOf("AdaptiveAvgPool3d", 3, size, adaptive_avg_pool, where) {}
 };
 class AdaptiveMaxPool1d : public ModuleOf<AdaptiveMaxPool1d, detail::AdaptivePoolBase> {
  public:
-  explicit AdaptiveMaxPool1d(PerAxis size) : ModuleOf("AdaptiveMaxPool1d", 1, size, adaptive_max_pool) {}
+  explicit AdaptiveMaxPool1d(PerAxis size, std::source_location where = std::source_location::current())
+      : ModuleOf("AdaptiveMaxPool1d", 1, size, adaptive_max_pool, where) {}
 };
 class AdaptiveMaxPool2d : public ModuleOf<AdaptiveMaxPool2d, detail::AdaptivePoolBase> {
  public:
-  explicit AdaptiveMaxPool2d(PerAxis size) : ModuleOf("AdaptiveMaxPool2d", 2, size, adaptive_max_pool) {}
+  explicit AdaptiveMaxPool2d(PerAxis size, std::source_location where = std::source_location::current())
+      : ModuleOf("AdaptiveMaxPool2d", 2, size, adaptive_max_pool, where) {}
 };
 class AdaptiveMaxPool3d : public ModuleOf<AdaptiveMaxPool3d, detail::AdaptivePoolBase> {
  public:
-  explicit AdaptiveMaxPool3d(PerAxis size) : ModuleOf("AdaptiveMaxPool3d", 3, size, adaptive_max_pool) {}
+  explicit AdaptiveMaxPool3d(PerAxis size, std::source_location where = std::source_location::current())
+      : ModuleOf("AdaptiveMaxPool3d", 3, size, adaptive_max_pool, where) {}
 };
 
 /// The mean of all positions of each channel, for any number of spatial axes; they keep a size of 1. x must

@@ -1,6 +1,7 @@
 #include "nn/positional.h"
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
 #include "operators/elementwise_binary.h"
@@ -45,8 +46,12 @@ NDArray with_positions(const char* layer, const NDArray& x, const NDArray& table
 
 }  // namespace
 
-SinusoidalPositions::SinusoidalPositions(IntArg width, const PositionalOptions& o)
-    : table(add_buffer("table", sinusoids(width, o), false)), batch_first_(o.batch_first) {}
+SinusoidalPositions::SinusoidalPositions(IntArg width, const PositionalOptions& o,
+                                         std::source_location where) try
+    : table(add_buffer("table", sinusoids(width, o), false)), batch_first_(o.batch_first) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 NDArray SinusoidalPositions::forward(const NDArray& x, int64_t offset) {
   return with_positions("SinusoidalPositions", x, table, offset, batch_first_);
@@ -56,10 +61,13 @@ std::string SinusoidalPositions::extra() const {
   return mx::detail::concat("width=", table.shape()[1], ", max_length=", table.shape()[0]);
 }
 
-LearnedPositions::LearnedPositions(IntArg width, const PositionalOptions& o) : batch_first_(o.batch_first) {
+LearnedPositions::LearnedPositions(IntArg width, const PositionalOptions& o, std::source_location where) try
+    : batch_first_(o.batch_first) {
   check_positions("LearnedPositions", width, o);
   weight = add_parameter("weight", empty({o.max_length, width}, o.dtype, o.context));
   init::normal_(weight, 0, 0.02);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray LearnedPositions::forward(const NDArray& x, int64_t offset) {

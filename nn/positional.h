@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <string>
 
 #include "nn/module.h"
@@ -25,7 +26,8 @@ struct PositionalOptions {
 class SinusoidalPositions : public ModuleOf<SinusoidalPositions> {
  public:
   /// Throws InvalidArgument for a width or length below 1, and for a type that is not floating point.
-  explicit SinusoidalPositions(IntArg width, const PositionalOptions& options = {});
+  explicit SinusoidalPositions(IntArg width, const PositionalOptions& options = {},
+                               std::source_location where = std::source_location::current());
   /// Throws InvalidArgument for another width, and for more rows than max_length.
   NDArray forward(const NDArray& x) override { return forward(x, 0); }
   /// The first row is at position `offset`.
@@ -42,7 +44,8 @@ class SinusoidalPositions : public ModuleOf<SinusoidalPositions> {
 /// starts normal with the standard deviation 0.02.
 class LearnedPositions : public ModuleOf<LearnedPositions> {
  public:
-  explicit LearnedPositions(IntArg width, const PositionalOptions& options = {});
+  explicit LearnedPositions(IntArg width, const PositionalOptions& options = {},
+                            std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override { return forward(x, 0); }
   NDArray forward(const NDArray& x, int64_t offset);
   std::string extra() const override;

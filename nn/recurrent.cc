@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
 #include "operators/autocast.h"
@@ -181,8 +182,11 @@ std::string RecurrentModule::extra() const {
   return text;
 }
 
-RNN::RNN(IntArg inputs, IntArg hidden, const RNNOptions& options)
-    : ModuleOf(Kind::rnn, inputs, hidden, options) {}
+RNN::RNN(IntArg inputs, IntArg hidden, const RNNOptions& options, std::source_location where) try
+    : ModuleOf(Kind::rnn, inputs, hidden, options) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 std::pair<NDArray, NDArray> RNN::forward(const NDArray& x, const NDArray& h0) {
   const LayerResults r = run_padded(x, {h0, {}});
@@ -194,8 +198,11 @@ std::pair<PackedSequence, NDArray> RNN::forward(const PackedSequence& x, const N
   return {y, state.h};
 }
 
-GRU::GRU(IntArg inputs, IntArg hidden, const GRUOptions& options)
-    : ModuleOf(Kind::gru, inputs, hidden, with_nonlinearity(options)) {}
+GRU::GRU(IntArg inputs, IntArg hidden, const GRUOptions& options, std::source_location where) try
+    : ModuleOf(Kind::gru, inputs, hidden, with_nonlinearity(options)) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 std::pair<NDArray, NDArray> GRU::forward(const NDArray& x, const NDArray& h0) {
   const LayerResults r = run_padded(x, {h0, {}});
@@ -207,8 +214,11 @@ std::pair<PackedSequence, NDArray> GRU::forward(const PackedSequence& x, const N
   return {y, state.h};
 }
 
-LSTM::LSTM(IntArg inputs, IntArg hidden, const LSTMOptions& options)
-    : ModuleOf(Kind::lstm, inputs, hidden, with_nonlinearity(options)) {}
+LSTM::LSTM(IntArg inputs, IntArg hidden, const LSTMOptions& options, std::source_location where) try
+    : ModuleOf(Kind::lstm, inputs, hidden, with_nonlinearity(options)) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 std::pair<NDArray, LSTMState> LSTM::forward(const NDArray& x, const std::optional<LSTMState>& start) {
   const LayerResults r = run_padded(x, start.value_or(LSTMState{}));
@@ -273,8 +283,11 @@ std::string RecurrentCellModule::extra() const {
                             bias_ih.defined() ? "" : ", bias=false");
 }
 
-RNNCell::RNNCell(IntArg inputs, IntArg hidden, const RNNCellOptions& options)
-    : ModuleOf("RNNCell", int64_t{1}, inputs, hidden, options), nonlinearity_(options.nonlinearity) {}
+RNNCell::RNNCell(IntArg inputs, IntArg hidden, const RNNCellOptions& options, std::source_location where) try
+    : ModuleOf("RNNCell", int64_t{1}, inputs, hidden, options), nonlinearity_(options.nonlinearity) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 NDArray RNNCell::forward(const NDArray& x, const NDArray& h) {
   const NDArray step = one_step(x), state = state_or_zeros(h, x);
@@ -282,9 +295,12 @@ NDArray RNNCell::forward(const NDArray& x, const NDArray& h) {
   return x.rank() == 1 ? next.squeeze(0) : next;
 }
 
-GRUCell::GRUCell(IntArg inputs, IntArg hidden, const GRUCellOptions& options)
+GRUCell::GRUCell(IntArg inputs, IntArg hidden, const GRUCellOptions& options, std::source_location where) try
     : ModuleOf("GRUCell", int64_t{3}, inputs, hidden,
-               RNNCellOptions{options.bias, "tanh", options.context, options.dtype}) {}
+               RNNCellOptions{options.bias, "tanh", options.context, options.dtype}) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 NDArray GRUCell::forward(const NDArray& x, const NDArray& h) {
   const NDArray step = one_step(x), state = state_or_zeros(h, x);
@@ -292,9 +308,13 @@ NDArray GRUCell::forward(const NDArray& x, const NDArray& h) {
   return x.rank() == 1 ? next.squeeze(0) : next;
 }
 
-LSTMCell::LSTMCell(IntArg inputs, IntArg hidden, const LSTMCellOptions& options)
+LSTMCell::LSTMCell(IntArg inputs, IntArg hidden, const LSTMCellOptions& options,
+                   std::source_location where) try
     : ModuleOf("LSTMCell", int64_t{4}, inputs, hidden,
-               RNNCellOptions{options.bias, "tanh", options.context, options.dtype}) {}
+               RNNCellOptions{options.bias, "tanh", options.context, options.dtype}) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 LSTMState LSTMCell::forward(const NDArray& x, const std::optional<LSTMState>& state) {
   const LSTMState from = state.value_or(LSTMState{});

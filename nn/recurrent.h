@@ -19,6 +19,7 @@
 #include <concepts>
 #include <cstdint>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -110,7 +111,8 @@ class RecurrentModule : public Module {
 
 class RNN : public ModuleOf<RNN, RecurrentModule> {
  public:
-  RNN(IntArg inputs, IntArg hidden, const RNNOptions& options = {});
+  RNN(IntArg inputs, IntArg hidden, const RNNOptions& options = {},
+      std::source_location where = std::source_location::current());
   /// Returns y and the last state. An empty `h0`: zeros.
   std::pair<NDArray, NDArray> forward(const NDArray& x, const NDArray& h0 = {});
   std::pair<PackedSequence, NDArray> forward(const PackedSequence& x, const NDArray& h0 = {});
@@ -118,7 +120,8 @@ class RNN : public ModuleOf<RNN, RecurrentModule> {
 
 class GRU : public ModuleOf<GRU, RecurrentModule> {
  public:
-  GRU(IntArg inputs, IntArg hidden, const GRUOptions& options = {});
+  GRU(IntArg inputs, IntArg hidden, const GRUOptions& options = {},
+      std::source_location where = std::source_location::current());
   std::pair<NDArray, NDArray> forward(const NDArray& x, const NDArray& h0 = {});
   std::pair<PackedSequence, NDArray> forward(const PackedSequence& x, const NDArray& h0 = {});
 };
@@ -126,7 +129,8 @@ class GRU : public ModuleOf<GRU, RecurrentModule> {
 /// There is no projection of the state (proj_size).
 class LSTM : public ModuleOf<LSTM, RecurrentModule> {
  public:
-  LSTM(IntArg inputs, IntArg hidden, const LSTMOptions& options = {});
+  LSTM(IntArg inputs, IntArg hidden, const LSTMOptions& options = {},
+       std::source_location where = std::source_location::current());
   std::pair<NDArray, LSTMState> forward(const NDArray& x, const std::optional<LSTMState>& start = {});
   std::pair<PackedSequence, LSTMState> forward(const PackedSequence& x,
                                                const std::optional<LSTMState>& start = {});
@@ -170,7 +174,8 @@ class RecurrentCellModule : public Module {
 
 class RNNCell : public ModuleOf<RNNCell, RecurrentCellModule> {
  public:
-  RNNCell(IntArg inputs, IntArg hidden, const RNNCellOptions& options = {});
+  RNNCell(IntArg inputs, IntArg hidden, const RNNCellOptions& options = {},
+          std::source_location where = std::source_location::current());
   /// Returns the next state.
   NDArray forward(const NDArray& x, const NDArray& h = {});
 
@@ -180,13 +185,15 @@ class RNNCell : public ModuleOf<RNNCell, RecurrentCellModule> {
 
 class GRUCell : public ModuleOf<GRUCell, RecurrentCellModule> {
  public:
-  GRUCell(IntArg inputs, IntArg hidden, const GRUCellOptions& options = {});
+  GRUCell(IntArg inputs, IntArg hidden, const GRUCellOptions& options = {},
+          std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x, const NDArray& h = {});
 };
 
 class LSTMCell : public ModuleOf<LSTMCell, RecurrentCellModule> {
  public:
-  LSTMCell(IntArg inputs, IntArg hidden, const LSTMCellOptions& options = {});
+  LSTMCell(IntArg inputs, IntArg hidden, const LSTMCellOptions& options = {},
+           std::source_location where = std::source_location::current());
   LSTMState forward(const NDArray& x, const std::optional<LSTMState>& state = {});
 };
 

@@ -1,6 +1,7 @@
 #include "nn/resize_layers.h"
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/call_site.h"
 
 namespace mx::nn {
@@ -22,11 +23,14 @@ std::string PixelUnshuffle::extra() const { return mx::detail::concat("factor=",
 
 namespace detail {
 
-PadBase::PadBase(const char* name, const PadWidths& widths, PadMode mode, double value)
+PadBase::PadBase(const char* name, const PadWidths& widths, PadMode mode, double value,
+                 std::source_location where) try
     : name_(name), widths_(widths), mode_(mode), value_(value) {
   MX_CHECK(widths.left >= 0 && widths.right >= 0 && widths.top >= 0 && widths.bottom >= 0, InvalidArgument,
            "[", name, "] expected widths of 0 or more, got left ", widths.left, ", right ", widths.right,
            ", top ", widths.top, ", bottom ", widths.bottom);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray PadBase::forward(const NDArray& x) {

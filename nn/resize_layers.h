@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -65,7 +66,7 @@ class PadBase : public Module {
   std::string extra() const override;
 
  protected:
-  PadBase(const char* name, const PadWidths& widths, PadMode mode, double value = 0);
+  PadBase(const char* name, const PadWidths& widths, PadMode mode, double value, std::source_location where);
 
  private:
   const char* name_;
@@ -77,20 +78,26 @@ class PadBase : public Module {
 
 class ZeroPad2d : public ModuleOf<ZeroPad2d, detail::PadBase> {
  public:
-  explicit ZeroPad2d(const PadWidths& widths) : ModuleOf("ZeroPad2d", widths, PadMode::constant) {}
+  explicit ZeroPad2d(const PadWidths& widths, std::source_location where = std::source_location::current())
+      : ModuleOf("ZeroPad2d", widths, PadMode::constant, 0., where) {}
 };
 class ConstantPad2d : public ModuleOf<ConstantPad2d, detail::PadBase> {
  public:
-  ConstantPad2d(const PadWidths& widths, double value)
-      : ModuleOf("ConstantPad2d", widths, PadMode::constant, value) {}
+  ConstantPad2d(const PadWidths& widths, double value,
+                std::source_location where = std::source_location::current())
+      : ModuleOf("ConstantPad2d", widths, PadMode::constant, value, where) {}
 };
 class ReflectionPad2d : public ModuleOf<ReflectionPad2d, detail::PadBase> {
  public:
-  explicit ReflectionPad2d(const PadWidths& widths) : ModuleOf("ReflectionPad2d", widths, PadMode::reflect) {}
+  explicit ReflectionPad2d(const PadWidths& widths,
+                           std::source_location where = std::source_location::current())
+      : ModuleOf("ReflectionPad2d", widths, PadMode::reflect, 0., where) {}
 };
 class ReplicationPad2d : public ModuleOf<ReplicationPad2d, detail::PadBase> {
  public:
-  explicit ReplicationPad2d(const PadWidths& widths) : ModuleOf("ReplicationPad2d", widths, PadMode::edge) {}
+  explicit ReplicationPad2d(const PadWidths& widths,
+                            std::source_location where = std::source_location::current())
+      : ModuleOf("ReplicationPad2d", widths, PadMode::edge, 0., where) {}
 };
 
 }  // namespace mx::nn

@@ -106,7 +106,8 @@ NDArray all_reduce(const NDArray& x, const std::shared_ptr<KVStore>& store, cons
   return apply<AllReduce>(FunctionInputs({x}, where), store, key, where)[0];
 }
 
-SyncBatchNorm::SyncBatchNorm(IntArg channels, const SyncBatchNormOptions& options)
+SyncBatchNorm::SyncBatchNorm(IntArg channels, const SyncBatchNormOptions& options,
+                             std::source_location where) try
     : BatchNormModule(channels, {.eps = options.eps,
                                  .momentum = options.momentum,
                                  .affine = options.affine,
@@ -116,6 +117,8 @@ SyncBatchNorm::SyncBatchNorm(IntArg channels, const SyncBatchNormOptions& option
       store_(options.store),
       key_(options.key) {
   MX_CHECK(!key_.empty(), InvalidArgument, "[SyncBatchNorm] expected a key, got an empty one");
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray SyncBatchNorm::forward(const NDArray& x) {

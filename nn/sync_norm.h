@@ -58,7 +58,8 @@ struct SyncBatchNormOptions {
 class SyncBatchNorm : public BatchNormModule<SyncBatchNorm, 2, 5> {
  public:
   /// Throws what BatchNorm throws.
-  explicit SyncBatchNorm(IntArg channels, const SyncBatchNormOptions& options = {});
+  explicit SyncBatchNorm(IntArg channels, const SyncBatchNormOptions& options = {},
+                         std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
 #include "operators/elementwise_binary.h"
@@ -96,7 +97,8 @@ LayerNorm last_norm(const TransformerOptions& o) {
 }  // namespace
 
 TransformerEncoderLayer::TransformerEncoderLayer(IntArg d_model, IntArg nhead,
-                                                 const TransformerLayerOptions& o)
+                                                 const TransformerLayerOptions& o,
+                                                 std::source_location where) try
     : self_attn(add("self_attn", attention_of(d_model, nhead, o))),
       linear1(add("linear1", feed_forward_part("TransformerEncoderLayer", d_model, o.dim_feedforward, o))),
       dropout(add("dropout", Dropout(o.dropout))),
@@ -106,7 +108,10 @@ TransformerEncoderLayer::TransformerEncoderLayer(IntArg d_model, IntArg nhead,
       dropout1(add("dropout1", Dropout(o.dropout))),
       dropout2(add("dropout2", Dropout(o.dropout))),
       activation_(known_activation("TransformerEncoderLayer", o.activation)),
-      norm_first_(o.norm_first) {}
+      norm_first_(o.norm_first) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 NDArray TransformerEncoderLayer::forward(const NDArray& src, const EncoderMasks& masks) {
   const std::source_location where = detail::call_site();
@@ -125,7 +130,8 @@ NDArray TransformerEncoderLayer::forward(const NDArray& src, const EncoderMasks&
 std::string TransformerEncoderLayer::extra() const { return layer_text(activation_, norm_first_); }
 
 TransformerDecoderLayer::TransformerDecoderLayer(IntArg d_model, IntArg nhead,
-                                                 const TransformerLayerOptions& o)
+                                                 const TransformerLayerOptions& o,
+                                                 std::source_location where) try
     : self_attn(add("self_attn", attention_of(d_model, nhead, o))),
       multihead_attn(add("multihead_attn", attention_of(d_model, nhead, o))),
       linear1(add("linear1", feed_forward_part("TransformerDecoderLayer", d_model, o.dim_feedforward, o))),
@@ -138,7 +144,10 @@ TransformerDecoderLayer::TransformerDecoderLayer(IntArg d_model, IntArg nhead,
       dropout2(add("dropout2", Dropout(o.dropout))),
       dropout3(add("dropout3", Dropout(o.dropout))),
       activation_(known_activation("TransformerDecoderLayer", o.activation)),
-      norm_first_(o.norm_first) {}
+      norm_first_(o.norm_first) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 NDArray TransformerDecoderLayer::forward(const NDArray& tgt, const NDArray& memory,
                                          const DecoderMasks& masks) {
@@ -167,9 +176,11 @@ NDArray TransformerDecoderLayer::forward(const NDArray& tgt, const NDArray& memo
 std::string TransformerDecoderLayer::extra() const { return layer_text(activation_, norm_first_); }
 
 TransformerEncoder::TransformerEncoder(const TransformerEncoderLayer& layer, IntArg num_layers,
-                                       const std::optional<LayerNorm>& last)
+                                       const std::optional<LayerNorm>& last, std::source_location where) try
     : layers(add("layers", clones_of("TransformerEncoder", layer, num_layers))), norm(last) {
   if (norm) add("norm", *norm);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray TransformerEncoder::forward(const NDArray& src, const EncoderMasks& masks) {
@@ -180,9 +191,11 @@ NDArray TransformerEncoder::forward(const NDArray& src, const EncoderMasks& mask
 }
 
 TransformerDecoder::TransformerDecoder(const TransformerDecoderLayer& layer, IntArg num_layers,
-                                       const std::optional<LayerNorm>& last)
+                                       const std::optional<LayerNorm>& last, std::source_location where) try
     : layers(add("layers", clones_of("TransformerDecoder", layer, num_layers))), norm(last) {
   if (norm) add("norm", *norm);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray TransformerDecoder::forward(const NDArray& tgt, const NDArray& memory, const DecoderMasks& masks) {
@@ -193,12 +206,14 @@ NDArray TransformerDecoder::forward(const NDArray& tgt, const NDArray& memory, c
   return norm ? (*norm)(x, where) : x;
 }
 
-Transformer::Transformer(const TransformerOptions& o)
+Transformer::Transformer(const TransformerOptions& o, std::source_location where) try
     : encoder(add("encoder", TransformerEncoder(TransformerEncoderLayer(o.d_model, o.nhead, layer_options(o)),
                                                 o.num_encoder_layers, last_norm(o)))),
       decoder(add("decoder", TransformerDecoder(TransformerDecoderLayer(o.d_model, o.nhead, layer_options(o)),
                                                 o.num_decoder_layers, last_norm(o)))) {
   reset_parameters();
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void Transformer::reset_parameters(Generator* generator) {

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <source_location>
 #include <string>
 
 #include "nn/attention.h"
@@ -69,7 +70,8 @@ class TransformerEncoderLayer : public ModuleOf<TransformerEncoderLayer> {
  public:
   /// Throws InvalidArgument for what MultiheadAttention refuses, a dim_feedforward below 1, and an activation
   /// that it does not know.
-  TransformerEncoderLayer(IntArg d_model, IntArg nhead, const TransformerLayerOptions& options = {});
+  TransformerEncoderLayer(IntArg d_model, IntArg nhead, const TransformerLayerOptions& options = {},
+                          std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& src) override { return forward(src, EncoderMasks{}); }
   NDArray forward(const NDArray& src, const EncoderMasks& masks);
   // Masks in braces: layer(x, {.is_causal = true}).
@@ -95,7 +97,8 @@ class TransformerEncoderLayer : public ModuleOf<TransformerEncoderLayer> {
 /// multihead_attn, linear1, dropout, linear2, norm1 to norm3, dropout1 to dropout3.
 class TransformerDecoderLayer : public ModuleOf<TransformerDecoderLayer> {
  public:
-  TransformerDecoderLayer(IntArg d_model, IntArg nhead, const TransformerLayerOptions& options = {});
+  TransformerDecoderLayer(IntArg d_model, IntArg nhead, const TransformerLayerOptions& options = {},
+                          std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& tgt, const NDArray& memory, const DecoderMasks& masks = {});
   // Masks in braces: layer(x, memory, {.tgt_is_causal = true}).
   using ModuleOf::operator();
@@ -122,7 +125,8 @@ class TransformerEncoder : public ModuleOf<TransformerEncoder> {
  public:
   /// Throws InvalidArgument for a negative number of layers.
   TransformerEncoder(const TransformerEncoderLayer& layer, IntArg num_layers,
-                     const std::optional<LayerNorm>& norm = {});
+                     const std::optional<LayerNorm>& norm = {},
+                     std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& src) override { return forward(src, EncoderMasks{}); }
   NDArray forward(const NDArray& src, const EncoderMasks& masks);
   // Masks in braces: layer(x, {.is_causal = true}).
@@ -139,7 +143,8 @@ class TransformerEncoder : public ModuleOf<TransformerEncoder> {
 class TransformerDecoder : public ModuleOf<TransformerDecoder> {
  public:
   TransformerDecoder(const TransformerDecoderLayer& layer, IntArg num_layers,
-                     const std::optional<LayerNorm>& norm = {});
+                     const std::optional<LayerNorm>& norm = {},
+                     std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& tgt, const NDArray& memory, const DecoderMasks& masks = {});
   // Masks in braces: layer(x, memory, {.tgt_is_causal = true}).
   using ModuleOf::operator();
@@ -185,7 +190,8 @@ struct TransformerMasks {
 /// init::xavier_uniform_ says. Parts: encoder, decoder.
 class Transformer : public ModuleOf<Transformer> {
  public:
-  explicit Transformer(const TransformerOptions& options = {});
+  explicit Transformer(const TransformerOptions& options = {},
+                       std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& src, const NDArray& tgt, const TransformerMasks& masks = {});
   // Masks in braces: net(src, tgt, {.tgt_is_causal = true}).
   using ModuleOf::operator();

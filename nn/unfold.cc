@@ -1,5 +1,6 @@
 #include "nn/unfold.h"
 
+#include "ndarray/detail/place.h"
 #include "nn/detail/call_site.h"
 
 namespace mx::nn {
@@ -23,19 +24,24 @@ std::string unfold_text(const Attrs& attrs) {
 
 }  // namespace
 
-Unfold::Unfold(const PerAxis& kernel, const UnfoldOptions& options)
+Unfold::Unfold(const PerAxis& kernel, const UnfoldOptions& options, std::source_location where) try
     : attrs_{kernel, options.dilation, options.padding, options.stride} {
   check_unfold("Unfold", kernel, options);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray Unfold::forward(const NDArray& x) { return unfold(detail::at_call(x), attrs_); }
 
 std::string Unfold::extra() const { return unfold_text(attrs_); }
 
-Fold::Fold(const PerAxis& size, const PerAxis& kernel, const UnfoldOptions& options)
+Fold::Fold(const PerAxis& size, const PerAxis& kernel, const UnfoldOptions& options,
+           std::source_location where) try
     : attrs_{size, kernel, options.dilation, options.padding, options.stride} {
   size.check("Fold", "size", 2, 0);
   check_unfold("Fold", kernel, options);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray Fold::forward(const NDArray& x) { return fold(detail::at_call(x), attrs_); }

@@ -4,6 +4,7 @@
 // Thread-safety: that of Module (nn/module.h).
 #pragma once
 
+#include <source_location>
 #include <string>
 
 #include "nn/module.h"
@@ -20,7 +21,8 @@ struct UnfoldOptions {
 /// (N, C, H, W) to (N, C * elements of a window, windows), or the same without N.
 class Unfold : public ModuleOf<Unfold> {
  public:
-  explicit Unfold(const PerAxis& kernel, const UnfoldOptions& options = {});
+  explicit Unfold(const PerAxis& kernel, const UnfoldOptions& options = {},
+                  std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -32,7 +34,8 @@ class Unfold : public ModuleOf<Unfold> {
 /// of several windows are added.
 class Fold : public ModuleOf<Fold> {
  public:
-  Fold(const PerAxis& size, const PerAxis& kernel, const UnfoldOptions& options = {});
+  Fold(const PerAxis& size, const PerAxis& kernel, const UnfoldOptions& options = {},
+       std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 

@@ -16,6 +16,7 @@
 #include <span>
 
 #include "ndarray/attrs.h"
+#include "ndarray/launch.h"
 #include "ndarray/ndarray.h"
 
 namespace mx {
@@ -30,11 +31,27 @@ struct GradientUses {
   /// True for sums of products: the gradient of a listed input reads the other ones, not itself, and that of
   /// an input that is not listed, such as a bias, reads none. Only values for required gradients are kept.
   bool crosswise = false;
+  /// Not null: entry i is the set of inputs, of those in `inputs`, that the gradient of input i reads. One
+  /// entry for each input. Only values for required gradients are kept.
+  const uint64_t* by_gradient = nullptr;
+
+  /// Returns whether input i is read for the gradients of some of `count` inputs, those for which
+  /// wanted(k) holds.
+  template <class F>
+  bool reads_input(size_t i, size_t count, const F& wanted) const {
+    if (!has_bit(inputs, i)) return false;
+    if (!crosswise && by_gradient == nullptr) return true;
+    for (size_t k = 0; k < count; ++k) {
+      const bool reads = by_gradient != nullptr ? has_bit(by_gradient[k], i) : k != i && has_bit(inputs, k);
+      if (reads && wanted(k)) return true;
+    }
+    return false;
+  }
 
   bool operator==(const GradientUses&) const = default;
 };
 /// For gradients that do not list what they read: all values are kept.
-inline constexpr GradientUses kUsesAll{~uint64_t{0}, ~uint64_t{0}, false};
+inline constexpr GradientUses kUsesAll{~uint64_t{0}, ~uint64_t{0}};
 
 class GradientContext {
  public:

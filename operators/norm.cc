@@ -262,6 +262,12 @@ void run_running(const KernelArgs& args) {
   *args.out[0].as<float>() = static_cast<float>(share);
 }
 
+// What the gradients of x, of the weight and of the bias read: only that of x reads the weight.
+constexpr uint64_t kForwardReads[] = {bit_set(0, 1), bit_set(0), bit_set(0)};
+// Of x, mean, variance, weight and bias.
+constexpr uint64_t kInferenceReads[] = {bit_set(2, 3), bit_set(2, 3), bit_set(0, 1, 2, 3), bit_set(0, 1, 2),
+                                        0};
+
 constexpr detail::RecordList<DType, kDTypes> kFloating = {f32, f64, f16, bf16};
 
 constexpr Operator kBatchNorm = {
@@ -274,7 +280,7 @@ constexpr Operator kBatchNorm = {
     .attrs = &kAttrType<BatchNormAttrs>,
     .infer = infer_forward<BatchNormAttrs, true>,
     .gradient = detail::gradient_batch_norm,
-    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1, 2)},
+    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1, 2), .by_gradient = kForwardReads},
     .dtypes = kFloating,
 };
 
@@ -300,7 +306,7 @@ constexpr Operator kBatchNormInference = {
     .attrs = &kAttrType<BatchNormAttrs>,
     .infer = infer_inference,
     .gradient = detail::gradient_batch_norm_inference,
-    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3)},
+    .gradient_uses = {.inputs = bit_set(0, 1, 2, 3), .by_gradient = kInferenceReads},
     .dtypes = kFloating,
     .in_place = bit_set(0),
 };
@@ -328,7 +334,7 @@ constexpr Operator kGroupNorm = {
     .attrs = &kAttrType<GroupNormAttrs>,
     .infer = infer_forward<GroupNormAttrs, true>,
     .gradient = detail::gradient_group_norm,
-    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1, 2)},
+    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1, 2), .by_gradient = kForwardReads},
     .dtypes = kFloating,
 };
 
@@ -356,7 +362,7 @@ constexpr Operator kLayerNorm = {
     .attrs = &kAttrType<LayerNormAttrs>,
     .infer = infer_forward<LayerNormAttrs, true>,
     .gradient = detail::gradient_layer_norm,
-    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1, 2)},
+    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1, 2), .by_gradient = kForwardReads},
     .dtypes = kFloating,
 };
 
@@ -384,7 +390,7 @@ constexpr Operator kRmsNorm = {
     .attrs = &kAttrType<LayerNormAttrs>,
     .infer = infer_forward<LayerNormAttrs, false>,
     .gradient = detail::gradient_rms_norm,
-    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1)},
+    .gradient_uses = {.inputs = bit_set(0, 1), .outputs = bit_set(1), .by_gradient = kForwardReads},
     .dtypes = kFloating,
 };
 

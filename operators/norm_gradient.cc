@@ -29,7 +29,8 @@ void forward_gradient(GradientContext& g, const NormForm& form, const char* name
     std::vector<NDArray> inputs = {g.head(0), x};
     if (form.centred) inputs.push_back(g.output(1));
     inputs.push_back(rstd);
-    if (g.inputs() > 1) inputs.push_back(g.input(1));
+    // Only the gradient of x reads the weight, whose value is kept for that one alone.
+    if (g.inputs() > 1 && g.wanted(0)) inputs.push_back(g.input(1));
     const std::vector<NDArray> results = call(*find_operator(name), attrs, inputs);
     dx = results[0];
     if (parameters)
@@ -147,22 +148,28 @@ void gradient_rms_norm_backward(GradientContext& g) {
                     attrs.parameters);
 }
 
+// Reads only what the gradients that are wanted need (kInferenceReads in norm.cc).
 void gradient_batch_norm_inference(GradientContext& g) {
   const NormForm form = batch_norm_form(g.input_shape(0), "batch_norm_inference");
+  const bool weighted = g.inputs() > 3;
+  const bool of_variance = g.wanted(2), of_weight = weighted && g.wanted(3);
   const NDArray head = g.head().reshape(form.x);
-  const NDArray centred = g.input(0).reshape(form.x) - g.input(1).reshape(form.stats);
-  const NDArray rstd = rsqrt(g.input(2).reshape(form.stats) + g.attr<BatchNormAttrs>().eps);
-  const NDArray scale = g.inputs() > 3 ? rstd * g.input(3).reshape(form.params) : rstd;
+  NDArray rstd, scale;
+  if (g.wanted(0) || g.wanted(1) || of_variance || of_weight)
+    rstd = rsqrt(g.input(2).reshape(form.stats) + g.attr<BatchNormAttrs>().eps);
+  if (g.wanted(0) || g.wanted(1) || of_variance)
+    scale = weighted ? rstd * g.input(3).reshape(form.params) : rstd;
   // In the type of the statistics: a sum of f16 would leave its range.
   const auto by_channel = [&](const NDArray& a) {
-    return sum_to(a.to(rstd.dtype()), form.stats).reshape(form.stats_plain);
+    return sum_to(a.to(g.input_dtype(2)), form.stats).reshape(form.stats_plain);
   };
   if (g.wanted(0)) g.set(0, (head * scale).reshape(g.input_shape(0)));
   if (g.wanted(1)) g.set(1, -by_channel(head) * scale.reshape(form.stats_plain));
-  if (g.wanted(2) || (g.inputs() > 3 && g.wanted(3))) {
+  if (of_variance || of_weight) {
+    const NDArray centred = g.input(0).reshape(form.x) - g.input(1).reshape(form.stats);
     const NDArray product = by_channel(head * centred), r = rstd.reshape(form.stats_plain);
-    if (g.wanted(2)) g.set(2, product * scale.reshape(form.stats_plain) * square(r) * -0.5);
-    if (g.inputs() > 3 && g.wanted(3)) g.set(3, product * r);
+    if (of_variance) g.set(2, product * scale.reshape(form.stats_plain) * square(r) * -0.5);
+    if (of_weight) g.set(3, product * r);
   }
   if (g.inputs() > 4 && g.wanted(4)) g.set(4, by_channel(head));
 }

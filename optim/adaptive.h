@@ -23,16 +23,14 @@ struct AdagradOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &AdagradOptions::lr, "learning rate");
+    detail::rate_field<AdagradOptions>(v);
     v("lr_decay", &AdagradOptions::lr_decay, "step t has the rate lr / (1 + (t - 1) * lr_decay)");
-    v("weight_decay", &AdagradOptions::weight_decay,
-      "L2 penalty: this factor times the parameter is added to its gradient");
+    detail::penalty_field<AdagradOptions>(v);
     v("initial_accumulator_value", &AdagradOptions::initial_accumulator_value,
       "first value of the sums of squares");
     v("eps", &AdagradOptions::eps, "added to the denominator");
-    v("maximize", &AdagradOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &AdagradOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &AdagradOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::maximize_field<AdagradOptions>(v);
+    detail::limit_fields<AdagradOptions>(v);
   }
 };
 
@@ -60,14 +58,12 @@ struct AdadeltaOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &AdadeltaOptions::lr, "learning rate");
+    detail::rate_field<AdadeltaOptions>(v);
     v("rho", &AdadeltaOptions::rho, "decay rate of the averages");
     v("eps", &AdadeltaOptions::eps, "added to both averages before their roots are taken");
-    v("weight_decay", &AdadeltaOptions::weight_decay,
-      "L2 penalty: this factor times the parameter is added to its gradient");
-    v("maximize", &AdadeltaOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &AdadeltaOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &AdadeltaOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::penalty_field<AdadeltaOptions>(v);
+    detail::maximize_field<AdadeltaOptions>(v);
+    detail::limit_fields<AdadeltaOptions>(v);
   }
 };
 
@@ -97,17 +93,15 @@ struct RMSpropOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &RMSpropOptions::lr, "learning rate");
+    detail::rate_field<RMSpropOptions>(v);
     v("alpha", &RMSpropOptions::alpha, "decay rate of the averages");
     v("eps", &RMSpropOptions::eps, "added to the denominator");
-    v("weight_decay", &RMSpropOptions::weight_decay,
-      "L2 penalty: this factor times the parameter is added to its gradient");
+    detail::penalty_field<RMSpropOptions>(v);
     v("momentum", &RMSpropOptions::momentum, "momentum factor");
     v("centered", &RMSpropOptions::centered,
       "divide by the standard deviation of the gradients instead of their root mean square");
-    v("maximize", &RMSpropOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &RMSpropOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &RMSpropOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::maximize_field<RMSpropOptions>(v);
+    detail::limit_fields<RMSpropOptions>(v);
   }
 };
 
@@ -136,15 +130,13 @@ struct AdamaxOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &AdamaxOptions::lr, "learning rate");
+    detail::rate_field<AdamaxOptions>(v);
     v("beta1", &AdamaxOptions::beta1, "decay rate of the first moment");
     v("beta2", &AdamaxOptions::beta2, "decay rate of the infinity norm");
     v("eps", &AdamaxOptions::eps, "added to the magnitude of the gradient");
-    v("weight_decay", &AdamaxOptions::weight_decay,
-      "L2 penalty: this factor times the parameter is added to its gradient");
-    v("maximize", &AdamaxOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &AdamaxOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &AdamaxOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::penalty_field<AdamaxOptions>(v);
+    detail::maximize_field<AdamaxOptions>(v);
+    detail::limit_fields<AdamaxOptions>(v);
   }
 };
 
@@ -175,19 +167,16 @@ struct NAdamOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &NAdamOptions::lr, "learning rate");
-    v("beta1", &NAdamOptions::beta1, "decay rate of the first moment");
-    v("beta2", &NAdamOptions::beta2, "decay rate of the second moment");
+    detail::rate_field<NAdamOptions>(v);
+    detail::moment_fields<NAdamOptions>(v);
     v("eps", &NAdamOptions::eps, "added to the denominator");
-    v("weight_decay", &NAdamOptions::weight_decay,
-      "L2 penalty: this factor times the parameter is added to its gradient");
+    detail::penalty_field<NAdamOptions>(v);
     v("momentum_decay", &NAdamOptions::momentum_decay,
       "how fast the momentum of the first steps grows to beta1");
     v("decoupled_weight_decay", &NAdamOptions::decoupled_weight_decay,
       "weight decay shrinks the parameter and is not added to its gradient");
-    v("maximize", &NAdamOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &NAdamOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &NAdamOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::maximize_field<NAdamOptions>(v);
+    detail::limit_fields<NAdamOptions>(v);
   }
 };
 
@@ -217,17 +206,14 @@ struct RAdamOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &RAdamOptions::lr, "learning rate");
-    v("beta1", &RAdamOptions::beta1, "decay rate of the first moment");
-    v("beta2", &RAdamOptions::beta2, "decay rate of the second moment");
+    detail::rate_field<RAdamOptions>(v);
+    detail::moment_fields<RAdamOptions>(v);
     v("eps", &RAdamOptions::eps, "added to the denominator");
-    v("weight_decay", &RAdamOptions::weight_decay,
-      "L2 penalty: this factor times the parameter is added to its gradient");
+    detail::penalty_field<RAdamOptions>(v);
     v("decoupled_weight_decay", &RAdamOptions::decoupled_weight_decay,
       "weight decay shrinks the parameter and is not added to its gradient");
-    v("maximize", &RAdamOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &RAdamOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &RAdamOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::maximize_field<RAdamOptions>(v);
+    detail::limit_fields<RAdamOptions>(v);
   }
 };
 
@@ -255,13 +241,12 @@ struct FtrlOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &FtrlOptions::lr, "learning rate");
+    detail::rate_field<FtrlOptions>(v);
     v("lambda1", &FtrlOptions::lambda1, "L1 penalty; lamda1 in MXNet");
     v("beta", &FtrlOptions::beta, "added to the root of the sum of squares");
     v("weight_decay", &FtrlOptions::weight_decay, "L2 penalty, in the denominator of the formula");
-    v("maximize", &FtrlOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &FtrlOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &FtrlOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::maximize_field<FtrlOptions>(v);
+    detail::limit_fields<FtrlOptions>(v);
   }
 };
 

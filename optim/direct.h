@@ -26,15 +26,13 @@ struct SignumOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &SignumOptions::lr, "learning rate");
+    detail::rate_field<SignumOptions>(v);
     v("momentum", &SignumOptions::momentum, "momentum factor");
-    v("weight_decay", &SignumOptions::weight_decay,
-      "L2 penalty: this factor times the parameter is added to its gradient");
+    detail::penalty_field<SignumOptions>(v);
     v("wd_lh", &SignumOptions::wd_lh,
       "decoupled weight decay: the parameter shrinks by lr times this factor");
-    v("maximize", &SignumOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &SignumOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &SignumOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::maximize_field<SignumOptions>(v);
+    detail::limit_fields<SignumOptions>(v);
   }
 };
 
@@ -68,9 +66,8 @@ struct RpropOptions {
     v("eta_plus", &RpropOptions::eta_plus, "factor of the step size while the sign stays");
     v("step_min", &RpropOptions::step_min, "smallest step size");
     v("step_max", &RpropOptions::step_max, "largest step size");
-    v("maximize", &RpropOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &RpropOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &RpropOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::maximize_field<RpropOptions>(v);
+    detail::limit_fields<RpropOptions>(v);
   }
 };
 
@@ -100,15 +97,13 @@ struct ASGDOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &ASGDOptions::lr, "learning rate");
+    detail::rate_field<ASGDOptions>(v);
     v("lambd", &ASGDOptions::lambd, "decay of the parameter");
     v("alpha", &ASGDOptions::alpha, "power of the decay of the learning rate");
     v("t0", &ASGDOptions::t0, "the step at which averaging begins");
-    v("weight_decay", &ASGDOptions::weight_decay,
-      "L2 penalty: this factor times the parameter is added to its gradient");
-    v("maximize", &ASGDOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &ASGDOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &ASGDOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::penalty_field<ASGDOptions>(v);
+    detail::maximize_field<ASGDOptions>(v);
+    detail::limit_fields<ASGDOptions>(v);
   }
 };
 
@@ -138,16 +133,14 @@ struct LARSOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &LARSOptions::lr, "learning rate");
+    detail::rate_field<LARSOptions>(v);
     v("momentum", &LARSOptions::momentum, "momentum factor");
-    v("weight_decay", &LARSOptions::weight_decay,
-      "L2 penalty: this factor times the parameter is added to its gradient");
+    detail::penalty_field<LARSOptions>(v);
     v("eta", &LARSOptions::eta, "the norm of a step is about lr * eta times that of its parameter");
     v("eps", &LARSOptions::eps, "added to the denominator");
-    v("maximize", &LARSOptions::maximize, "maximise the loss instead of minimising it");
+    detail::maximize_field<LARSOptions>(v);
     v("adapt", &LARSOptions::adapt, "false: SGD without the norms, for biases and scales of normalisations");
-    v("clip", &LARSOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &LARSOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::limit_fields<LARSOptions>(v);
   }
 };
 
@@ -180,17 +173,15 @@ struct LAMBOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &LAMBOptions::lr, "learning rate");
-    v("beta1", &LAMBOptions::beta1, "decay rate of the first moment");
-    v("beta2", &LAMBOptions::beta2, "decay rate of the second moment");
+    detail::rate_field<LAMBOptions>(v);
+    detail::moment_fields<LAMBOptions>(v);
     v("eps", &LAMBOptions::eps, "added to the denominator");
     v("weight_decay", &LAMBOptions::weight_decay, "added to the direction of the step, times the parameter");
     v("lower_bound", &LAMBOptions::lower_bound, "smallest norm of a parameter in the formula; 0: none");
     v("upper_bound", &LAMBOptions::upper_bound, "largest norm of a parameter in the formula; 0: none");
     v("bias_correction", &LAMBOptions::bias_correction, "correct the bias of moments that start at zero");
-    v("maximize", &LAMBOptions::maximize, "maximise the loss instead of minimising it");
-    v("clip", &LAMBOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &LAMBOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::maximize_field<LAMBOptions>(v);
+    detail::limit_fields<LAMBOptions>(v);
   }
 };
 

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "optim/detail/common_fields.h"
 #include "optim/detail/problems.h"
 #include "optim/optimizer.h"
 
@@ -117,16 +118,14 @@ struct SGDOptions {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &SGDOptions::lr, "learning rate");
+    detail::rate_field<SGDOptions>(v);
     v("momentum", &SGDOptions::momentum, "momentum factor");
     v("dampening", &SGDOptions::dampening, "dampening of the momentum");
-    v("weight_decay", &SGDOptions::weight_decay,
-      "L2 penalty: this factor times the parameter is added to its gradient");
+    detail::penalty_field<SGDOptions>(v);
     v("nesterov", &SGDOptions::nesterov, "Nesterov momentum");
-    v("maximize", &SGDOptions::maximize, "maximise the loss instead of minimising it");
+    detail::maximize_field<SGDOptions>(v);
     v("ema", &SGDOptions::ema, "the momentum is an exponential moving average of the gradients");
-    v("clip", &SGDOptions::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &SGDOptions::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::limit_fields<SGDOptions>(v);
   }
 };
 
@@ -160,18 +159,16 @@ struct AdamOptionsOf {
 
   template <class V>
   static void fields(V&& v) {
-    v("lr", &AdamOptionsOf::lr, "learning rate");
-    v("beta1", &AdamOptionsOf::beta1, "decay rate of the first moment");
-    v("beta2", &AdamOptionsOf::beta2, "decay rate of the second moment");
+    detail::rate_field<AdamOptionsOf>(v);
+    detail::moment_fields<AdamOptionsOf>(v);
     v("eps", &AdamOptionsOf::eps, "added to the square root of the second moment");
     v("weight_decay", &AdamOptionsOf::weight_decay,
       kDecoupled ? "decoupled weight decay: the parameter shrinks by lr times this factor"
                  : "L2 penalty: this factor times the parameter is added to its gradient");
     v("amsgrad", &AdamOptionsOf::amsgrad, "use the largest second moment so far");
-    v("maximize", &AdamOptionsOf::maximize, "maximise the loss instead of minimising it");
+    detail::maximize_field<AdamOptionsOf>(v);
     v("bias_correction", &AdamOptionsOf::bias_correction, "correct the bias of moments that start at zero");
-    v("clip", &AdamOptionsOf::clip, "limit for the magnitude of each element of a gradient; 0: no limit");
-    v("max_norm", &AdamOptionsOf::max_norm, "limit for the norm of all gradients together; 0: no limit");
+    detail::limit_fields<AdamOptionsOf>(v);
   }
 };
 using AdamOptions = AdamOptionsOf<false>;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks that errors of public functions name the line of the call. Usage: check_places.py [ROOT]
 
-Many public functions take the line of their call: as `const Arg&`, Operand or std::source_location. The messages of
-their errors end with that line. call() adds it to the checks of an operator's record. A function with checks of its
+Many public functions, and the constructors of all layers, take the line of their call: as `const Arg&`, Operand or
+std::source_location. The messages of their errors end with that line. call() adds it to the checks of an operator's record. A function with checks of its
 own has two ways to add it:
 
   * it rethrows its errors by detail::rethrow_at(), usually in the handler of a function-try-block;
@@ -38,6 +38,9 @@ RETHROWS = re.compile(r"\brethrow_at(?:_call)?\s*\(|\bnamed\s*\(|\breturn run\s*
 CHECK = re.compile(r"\bMX_CHECK\s*\(|\bthrow\s+\w*(?:::\w+)*\s*[({]")
 PLACE = re.compile(r"\b(?:called_at|place_of)\s*\(|\bplace\b")
 CALL = re.compile(r"(?<![\w.>])(?:\w+::)*(\w+)\s*(?:<[\w:, ]*>)?\s*\(")
+
+# Where the layers are.
+MODULES = re.compile(r"nn/(?:generation/)?\w+\.(?:h|cc)$")
 
 # Comments, literals and directives.
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\''
@@ -104,6 +107,8 @@ class Function:
         self.owner, self.name = owner + signature[0], signature[1]
         self.public = False  # set when all headers are known
         self.takes_place = TAKES_PLACE.search(signature[2]) is not None
+        # The constructors of the layers must take the line; those of data sets and metrics do not yet.
+        self.makes_module = MODULES.match(path) is not None and self.owner.endswith(self.name + "::")
         text = head[head.find(signature[2]) + len(signature[2]):] + body  # with initialisers
         self.rethrows = RETHROWS.search(text) is not None
         self.checks = any(not PLACE.search(text[m.start():closing(text, m.end() - 1)]) for m in CHECK.finditer(text))
@@ -217,7 +222,7 @@ def main():
 
     bad = 0
     for f in functions:
-        if f.public and f.takes_place and not f.rethrows and (found := check_of(f, {f})):
+        if f.public and (f.takes_place or f.makes_module) and not f.rethrows and (found := check_of(f, {f})):
             print(f"{f.path}:{f.line}: {f.owner}{f.name} checks without the line of its call: {found}")
             bad += 1
     print(f"{len(functions)} functions checked, {bad} violations")

@@ -1,8 +1,11 @@
-// Progress of a training run: on a terminal a bar that moves, elsewhere a line for each epoch.
+// Progress of a training run: on a terminal a bar for each epoch, elsewhere a line for each epoch.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
+
+#include "nn/training/progress_bar.h"
 
 namespace mx::examples {
 
@@ -16,11 +19,9 @@ class Progress {
   void epoch_done(double loss, double accuracy);
 
  private:
-  double images_per_second(int64_t done) const;
-
   int64_t epoch_, epochs_, batches_, batch_size_;
-  bool terminal_;
   std::chrono::steady_clock::time_point start_;
+  std::optional<training::ProgressBar> bar_;  // on a terminal
 };
 
 }  // namespace mx::examples

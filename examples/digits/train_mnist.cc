@@ -20,8 +20,6 @@
 
 #include "comm/place.h"
 #include "comm/world.h"
-#include "examples/digits/checkpoint.h"
-#include "examples/digits/loss_curve.h"
 #include "examples/digits/progress.h"
 #include "examples/support/command_line.h"
 #include "examples/support/devices.h"
@@ -30,7 +28,6 @@
 namespace {
 
 using namespace mx;
-using mx::examples::Checkpoint;
 
 struct Options {
   std::string data = "examples/data/mnist";
@@ -126,16 +123,19 @@ class Training {
                                         .update_on_store = store_ && store_->type() == "dist_async"});
     const int64_t steps = options.epochs * loader_->batches();
     schedule_.emplace(trainer_->optimizer(), optim::CosineLROptions{.steps = steps, .warmup = steps / 20});
+    checkpoint_.add("model", model_).add("optimizer", *trainer_).add("schedule", *schedule_);
+    checkpoint_.add("epoch", epoch_).add("losses", losses_).set("options", signature());
   }
 
   void run() {
     if (options_.resume && checkpoint_exists()) resume();
-    for (; epoch_ < options_.epochs; ++epoch_) {
+    while (epoch_ < options_.epochs) {
       train_epoch();
+      ++epoch_;
       save();
     }
     if (rank_ != 0) return;
-    examples::write_loss_curve(options_.curve, losses_);
+    write_curve();
     const data::DatasetHandle digits = data::mnist(options_.data, data::Split::test, {.shape = {28, 28}});
     std::printf("model: %s, loss curve: %s\n", options_.save.c_str(), options_.curve.c_str());
     std::printf("test accuracy: %.4f\n", test_accuracy(nets_[0], digits, devices_[0]));
@@ -231,26 +231,36 @@ class Training {
     traced_ = true;
   }
 
+  void write_curve() const {
+    training::History history;
+    const int64_t batches = loader_->batches();
+    int64_t step = 0;
+    for (const double loss : losses_) {
+      const int64_t in_epoch = step % batches;
+      step += std::min(kLook, batches - in_epoch);
+      history.add("training loss", step, loss);
+    }
+    history.write_svg(options_.curve);
+  }
+
+  // The model as a part of the checkpoint: a loaded one is copied to all replicas and processes.
+  struct Model {
+    Training* run;
+    NamedArrays state_dict() const { return run->nets_[0].state_dict(); }
+    void load_state_dict(const NamedArrays& state) const {
+      run->nets_[0].load_state_dict(state);
+      run->trainer_->synchronise();
+    }
+  };
+
   void save() {
-    const NamedArrays state = trainer_->state_dict();  // each process may have a part of it
-    if (rank_ != 0) return;
-    Checkpoint checkpoint;
-    checkpoint.add("model", nets_[0].state_dict());
-    checkpoint.add("optimizer", state);
-    checkpoint.add("schedule", schedule_->state_dict());
-    checkpoint.add("progress", {{"epoch", full({}, epoch_ + 1, i64)}, {"losses", array(losses_)}});
-    checkpoint.set("options", signature());
-    checkpoint.save(options_.save);
+    const NamedArrays state = checkpoint_.state();  // each process may have a part of it
+    if (rank_ == 0) checkpoint_.save(options_.save, state);
   }
 
   void resume() {
-    const Checkpoint checkpoint = Checkpoint::load(options_.save);
-    checkpoint.expect("options", signature());
-    nets_[0].load_state_dict(checkpoint.part("model"));
-    trainer_->synchronise();
-    trainer_->load_state_dict(checkpoint.part("optimizer"));
-    schedule_->load_state_dict(checkpoint.part("schedule"));
-    restore_progress(checkpoint.part("progress"));
+    checkpoint_.load(options_.save);
+    check_progress();
     data::LoaderState state = loader_->state();
     state.epoch = epoch_;
     loader_->restore(state);
@@ -259,22 +269,16 @@ class Training {
 
   // Checks the values, because a valid file may still have content that no run with these options has
   // written.
-  void restore_progress(const NamedArrays& progress) {
-    const auto part = [&](const char* name, DType dtype, const Shape& shape) {
-      const NDArray& array = progress.at(name);
-      MX_CHECK(array.dtype() == dtype && array.shape() == shape, InvalidArgument, "[checkpoint] expected \"",
-               name, "\" of ", options_.save, " as ", dtype, ' ', shape, ", got ", array.dtype(), ' ',
-               array.shape());
-      return array;
-    };
-    epoch_ = part("epoch", i64, {}).item<int64_t>();
+  void check_progress() const {
     MX_CHECK(epoch_ >= 1 && epoch_ <= options_.epochs, InvalidArgument,
              "[checkpoint] expected an epoch from 1 to ", options_.epochs, " in ", options_.save, ", got ",
              epoch_);
     const int64_t batches = loader_->batches(), steps = epoch_ * batches;
     MX_CHECK(schedule_->steps_done() == steps, InvalidArgument, "[checkpoint] expected a schedule at step ",
              steps, " after epoch ", epoch_, " in ", options_.save, ", got ", schedule_->steps_done());
-    losses_ = part("losses", f64, {epoch_ * ((batches + kLook - 1) / kLook)}).to_vector<double>();
+    const auto looks = static_cast<size_t>(epoch_ * ((batches + kLook - 1) / kLook));
+    MX_CHECK(losses_.size() == looks, InvalidArgument, "[checkpoint] expected ", looks, " losses in ",
+             options_.save, ", got ", losses_.size());
     for (const double loss : losses_)
       MX_CHECK(std::isfinite(loss), InvalidArgument, "[checkpoint] expected finite losses in ", options_.save,
                ", got ", loss);
@@ -303,6 +307,8 @@ class Training {
   std::optional<optim::CosineLR> schedule_;
   int64_t epoch_ = 0;
   std::vector<double> losses_;
+  Model model_{this};
+  training::Checkpoint checkpoint_;
   bool traced_ = false;
 };
 

@@ -26,15 +26,9 @@ void OperatorNode::free() noexcept {
   free_block(BlockKind::node, this);
 }
 
-// Returns true if the value of input i must be saved, because a gradient that will be needed reads it. With
-// `crosswise` uses, only the gradients of the other listed inputs read it: not its own, and not that of a
-// bias.
+// Returns true if the value of input i must be saved, because a gradient that will be needed reads it.
 bool OperatorNode::saves_input(const GradientUses& uses, size_t i) const {
-  if (!has_bit(uses.inputs, i)) return false;
-  if (!uses.crosswise) return true;
-  for (size_t j = 0; j < inputs_; ++j)
-    if (j != i && edges_[j] && has_bit(uses.inputs, j)) return true;
-  return false;
+  return uses.reads_input(i, inputs_, [this](size_t k) { return static_cast<bool>(edges_[k]); });
 }
 
 OperatorNode::OperatorNode(const Operator& op, const Attrs& attrs, std::span<ArrayImpl* const> inputs,

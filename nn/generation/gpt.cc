@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "nn/detail/attend.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
@@ -53,7 +54,7 @@ Embedding table(int64_t rows, const GPTOptions& o) {
 
 }  // namespace
 
-Conv1D::Conv1D(IntArg in, IntArg out, const LinearOptions& options) {
+Conv1D::Conv1D(IntArg in, IntArg out, const LinearOptions& options, std::source_location where) try {
   MX_CHECK(in >= 0 && out >= 0, InvalidArgument,
            "[Conv1D] expected sizes of 0 or more, got in = ", int64_t{in}, " and out = ", int64_t{out});
   MX_CHECK(is_floating(options.dtype), InvalidArgument, "[Conv1D] expected a floating-point type, got ",
@@ -61,6 +62,8 @@ Conv1D::Conv1D(IntArg in, IntArg out, const LinearOptions& options) {
   weight = add_parameter("weight", empty({in, out}, options.dtype, options.context));
   init::normal_(weight, 0, 0.02);
   if (options.bias) bias = add_parameter("bias", zeros({out}, options.dtype, options.context));
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 NDArray Conv1D::forward(const NDArray& x) {
@@ -105,12 +108,15 @@ NDArray GPTBlock::FeedForward::forward(const NDArray& x) {
   return c_proj(gelu_tanh({c_fc(x, where), where}), where);
 }
 
-GPTBlock::GPTBlock(const GPTOptions& o)
+GPTBlock::GPTBlock(const GPTOptions& o, std::source_location where) try
     : ln_1(add("ln_1", norm_before(o))),
       attn(add("attn", Attention(checked(o)))),
       ln_2(add("ln_2", norm_before(o))),
       mlp(add("mlp", FeedForward(o))),
-      drop_(add("drop", Dropout(o.resid_pdrop))) {}
+      drop_(add("drop", Dropout(o.resid_pdrop))) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
 
 NDArray GPTBlock::run(const NDArray& x, const KeyValueCache* cache, int64_t layer) const {
   const std::source_location where = detail::call_site();
@@ -128,7 +134,7 @@ GPT::Body::Body(const GPTOptions& o)
   add("ln_f", ln_f);
 }
 
-GPT::GPT(const GPTOptions& options)
+GPT::GPT(const GPTOptions& options, std::source_location where) try
     : options_(checked(options)),
       transformer_(add("transformer", Body(options_))),
       lm_head_(
@@ -137,6 +143,8 @@ GPT::GPT(const GPTOptions& options)
                      LinearOptions{.bias = false, .context = options_.context, .dtype = options_.dtype}))) {
   lm_head_.weight.tie(transformer_.wte.weight);
   reset_parameters();
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void GPT::reset_parameters(Generator* generator) {

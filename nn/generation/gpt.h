@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <source_location>
 #include <string>
 
 #include "nn/containers.h"
@@ -41,7 +42,8 @@ struct GPTOptions {
 class Conv1D : public ModuleOf<Conv1D> {
  public:
   /// Throws InvalidArgument for a negative size and for a type that is not floating point.
-  Conv1D(IntArg in, IntArg out, const LinearOptions& options = {});
+  Conv1D(IntArg in, IntArg out, const LinearOptions& options = {},
+         std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override;
   std::string extra() const override;
 
@@ -51,7 +53,7 @@ class Conv1D : public ModuleOf<Conv1D> {
 /// One layer: parts ln_1, attn.c_attn, attn.c_proj, ln_2, mlp.c_fc, mlp.c_proj.
 class GPTBlock : public ModuleOf<GPTBlock> {
  public:
-  explicit GPTBlock(const GPTOptions& options);
+  explicit GPTBlock(const GPTOptions& options, std::source_location where = std::source_location::current());
   NDArray forward(const NDArray& x) override { return run(x, nullptr, 0); }
   /// The same for tokens behind those of the cache. `layer` is the number of this layer.
   NDArray forward(const NDArray& x, const KeyValueCache& cache, int64_t layer) {
@@ -89,7 +91,7 @@ class GPT : public ModuleOf<GPT> {
  public:
   /// Throws InvalidArgument, naming the option, for sizes of 0 or less, a width that is no multiple of the
   /// heads, a dropout outside of [0, 1], and a type that is not floating point.
-  explicit GPT(const GPTOptions& options = {});
+  explicit GPT(const GPTOptions& options = {}, std::source_location where = std::source_location::current());
   /// Maps tokens (batch, length) to logits (batch, length, vocab_size). Throws InvalidArgument for tokens of
   /// another rank or type, and for more than n_positions of them.
   NDArray forward(const NDArray& tokens) override { return logits(features(tokens, nullptr)); }

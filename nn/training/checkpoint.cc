@@ -134,10 +134,10 @@ NamedArrays Checkpoint::state() const {
   return all;
 }
 
-void Checkpoint::save(const std::string& path, const NamedArrays& state) const {
+void Checkpoint::save(const std::string& path, const NamedArrays& state, io::FileOps& ops) const {
   FileMetadata texts = texts_;
   texts["format"] = kFormat;
-  save_safetensors(path, state, texts);
+  save_safetensors(path, state, texts, ops);
 }
 
 void Checkpoint::load(const std::string& path, std::source_location where) try {

@@ -70,7 +70,8 @@ class Checkpoint {
   /// Writes the file. Waits for the arrays. Throws the error of a poisoned array before anything is written,
   /// and FileError.
   void save(const std::string& path) const { save(path, state()); }
-  void save(const std::string& path, const NamedArrays& state) const;
+  /// The same for a state that state() has returned. `ops`: the calls to the operating system, for tests.
+  void save(const std::string& path, const NamedArrays& state, io::FileOps& ops = io::FileOps::posix()) const;
   /// Loads all parts. Throws InvalidArgument for a file that lacks a part or has others, or other texts,
   /// before anything is changed. A part whose arrays do not fit throws its own error, with the name of the
   /// part and the file; parts that were added before it have been loaded then. Throws FileError and

@@ -9,7 +9,6 @@
 
 #include "executor/autograd/autograd.h"
 #include "operators/operators.h"
-#include "operators/random_like.h"
 #include "tests/support/errors.h"
 
 namespace mx {

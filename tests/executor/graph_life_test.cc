@@ -114,6 +114,41 @@ TEST(GraphLife, AWeightMayChangeIfOnlyTheGradientOfXWouldReadIt) {
     EXPECT_TRUE(contains(test::error_of<InvalidState>([&] { changed(y).backward(); }), "changed in place"));
 }
 
+TEST(GraphLife, TheWeightOfANormalisationMayChangeIfOnlyTheGradientOfXWouldReadIt) {
+  using Norm = std::function<NDArray(const NDArray& x, const NDArray& weight, const NDArray& bias)>;
+  const NDArray mean = zeros({4}, f64), variance = full({4}, 2, f64);
+  const std::vector<Norm> norms = {
+      [](const NDArray& x, const NDArray& w, const NDArray& b) { return batch_norm(x, w, b).y; },
+      [](const NDArray& x, const NDArray& w, const NDArray& b) { return group_norm(x, 2, w, b); },
+      [](const NDArray& x, const NDArray& w, const NDArray& b) { return layer_norm(x, {4}, w, b); },
+      [](const NDArray& x, const NDArray& w, const NDArray& b) { return rms_norm(x, {4}, w) + b; },
+      [&](const NDArray& x, const NDArray& w, const NDArray& b) {
+        return batch_norm_inference(x, mean, variance, w, b);
+      }};
+  const NDArray x = test::some({3, 4}), head = test::some({3, 4}, 2);
+  const auto changed = [&](const Norm& norm, const NDArray& input, NDArray& w, NDArray& b, bool change) {
+    const NDArray loss = sum(norm(input, w, b) * head);
+    const NoGrad pause;
+    if (change) w.fill_(1);
+    return loss;
+  };
+  for (size_t i = 0; i < norms.size(); ++i) {
+    SCOPED_TRACE(i);
+    std::vector<double> gradients[2];
+    for (const bool change : {false, true}) {
+      NDArray w = test::some({4}, 3).requires_grad_(), b = test::some({4}, 4).requires_grad_();
+      changed(norms[i], x, w, b, change).backward();
+      gradients[change] = w.grad().to_vector<double>();
+      for (const double d : b.grad().to_vector<double>()) gradients[change].push_back(d);
+    }
+    EXPECT_EQ(gradients[0], gradients[1]);
+    NDArray w = test::some({4}, 3).requires_grad_(), b = test::some({4}, 4).requires_grad_();
+    EXPECT_TRUE(contains(test::error_of<InvalidState>(
+                             [&] { changed(norms[i], x.clone().requires_grad_(), w, b, true).backward(); }),
+                         "changed in place"));
+  }
+}
+
 TEST(GraphLife, AChainOfAHundredThousandNeedsNoDeepStack) {
   NDArray x = test::some({2}).requires_grad_();
   std::thread([&] {  // in a thread with the default stack size

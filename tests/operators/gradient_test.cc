@@ -83,13 +83,8 @@ TEST(Gradient, LooksAtNothingButWhatTheRecordSays) {
       }
       Arrays inputs = sample.inputs, results = outputs;
       for (size_t i = 0; i < inputs.size(); ++i) {
-        bool seen = has_bit(uses.inputs, i);
-        if (seen && uses.crosswise) {
-          seen = false;
-          for (size_t k = 0; k < wanted.size(); ++k)
-            seen = seen || (k != i && wanted[k] != 0 && has_bit(uses.inputs, k));
-        }
-        if (!seen) inputs[i] = garbage(inputs[i]);
+        if (!uses.reads_input(i, wanted.size(), [&](size_t k) { return wanted[k] != 0; }))
+          inputs[i] = garbage(inputs[i]);
       }
       for (size_t i = 0; i < results.size(); ++i)
         if (!has_bit(uses.outputs, i)) results[i] = garbage(results[i]);

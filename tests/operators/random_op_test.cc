@@ -7,7 +7,6 @@
 
 #include "operators/kernels/random.h"
 #include "operators/operators.h"
-#include "operators/random_like.h"
 #include "tests/operators/oracle.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"

@@ -57,6 +57,15 @@ class CheckPlaces(unittest.TestCase):
         self.assertEqual(self.check("NDArray half(const Arg& x) {", f"  {CHECK});", "  return x / 2;", "}"),
                          ["operators/half.cc:2: half checks without the line of its call: half"])
 
+    def test_a_constructor_of_a_layer_that_takes_no_line_is_found(self):
+        header = "namespace mx::nn {\nclass Half {\n public:\n  explicit Half(double share);\n};\n}  // namespace mx::nn\n"
+        self.write("nn/half.h", header)
+        self.write("nn/data/set.h", header.replace("Half", "Set"))
+        check = '{\n  MX_CHECK(share > 0, InvalidArgument, "[Half] expected a share above 0");\n}'
+        self.write("nn/data/set.cc", source("Set::Set(double share) " + check).replace("mx {", "mx::nn {"))
+        lines = self.check("Half::Half(double share) : share_(share) " + check, path="nn/half.cc")
+        self.assertEqual(lines, ["nn/half.cc:2: Half::Half checks without the line of its call: Half"])
+
     def test_a_check_with_the_line_passes(self):
         self.assertEqual(self.check("NDArray half(const Arg& x) {", f"  {CHECK}, detail::called_at(x.where));", "}"), [])
 

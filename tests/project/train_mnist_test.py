@@ -79,7 +79,7 @@ class TrainMnist(TrainMnistTest):
     def test_modes_threads_and_devices_do_not_change_a_bit(self):
         arguments = ["--epochs", "2", "--batch", "50", "--seed", "3"]
         expected = self.train("first", *arguments, MX_ENGINE="naive", MX_NUM_THREADS="1")
-        self.assertIn("model.fc1.weight", expected)
+        self.assertIn("model/fc1.weight", expected)
         runs = itertools.product(["cpu", "virt:0"], ["threaded", "naive", "fuzz:1", "fuzz:2"], ["1", "2"])
         if SANITIZED:
             runs = [("cpu", "fuzz:1", "2"), ("virt:0", "threaded", "2")]
@@ -88,7 +88,7 @@ class TrainMnist(TrainMnistTest):
                 got = self.train("next", *arguments, "--device", device, MX_ENGINE=mode, MX_NUM_THREADS=threads)
                 self.same(expected, got)
         other = self.train("other", *arguments[:-1], "4")
-        self.assertFalse(expected["model.fc1.weight"] == other["model.fc1.weight"])
+        self.assertFalse(expected["model/fc1.weight"] == other["model/fc1.weight"])
 
     def test_two_devices_give_the_bits_of_one_that_adds_up_two_parts(self):
         # A batch size that does not divide evenly gives parts of different sizes.
@@ -107,7 +107,7 @@ class TrainMnist(TrainMnistTest):
                     self.same(expected, got)
             # Without parts the sums differ; equal sums would mean that no parts were made.
             whole = self.train("whole", *arguments)
-            self.assertFalse(expected["model.fc1.weight"] == whole["model.fc1.weight"])
+            self.assertFalse(expected["model/fc1.weight"] == whole["model/fc1.weight"])
 
     # Errors.
 
