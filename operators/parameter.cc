@@ -1,6 +1,9 @@
 #include "operators/parameter.h"
 
+#include <memory>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "engine/base/check.h"
 #include "engine/base/thread_kept.h"
@@ -15,11 +18,15 @@
 namespace mx {
 
 namespace {
-/// What the calling thread has computed last for each slot with a rule.
-struct ComputedValues {};
-std::unordered_map<const void*, NDArray>& computed_values() {
-  return detail::thread_kept<std::unordered_map<const void*, NDArray>, ComputedValues>();
-}
+
+/// What the calling thread has computed last for a slot with a rule.
+struct ComputedValue {
+  std::weak_ptr<const detail::Slot> slot;
+  NDArray value;
+};
+using ComputedValues = std::unordered_map<const void*, ComputedValue>;
+ComputedValues& computed_values() { return detail::thread_kept<ComputedValues, ComputedValue>(); }
+
 }  // namespace
 
 /// The slot of a Parameter. A slot that was tied refers to the other slot, and has no array. Neither has one
@@ -54,6 +61,16 @@ const Slot& value_slot(const Slot& slot) {
   return *at;
 }
 
+/// A slot drops its value only on the thread that ends it; other threads find out here. The values are
+/// destroyed when they have left the map: the graph of one may end another slot.
+void drop_values_of_ended_slots(ComputedValues& all) {
+  std::vector<ComputedValues::node_type> dropped;
+  for (auto at = all.begin(); at != all.end();) {
+    const auto entry = at++;
+    if (entry->second.slot.expired()) dropped.push_back(all.extract(entry));
+  }
+}
+
 void set_slot_copy(Slot& made, const Slot& original) {
   if (original.rule != nullptr) {
     made.rule = original.rule->clone();
@@ -84,7 +101,14 @@ const NDArray& Parameter::array() const {
   if (slot.rule == nullptr) [[likely]]
     return slot.value;
   NDArray value = slot.rule->compute();  // may get other parameters with rules, and so change the map
-  return computed_values()[&slot] = std::move(value);
+  ComputedValues& all = computed_values();
+  auto found = all.find(&slot);
+  if (found == all.end()) {
+    drop_values_of_ended_slots(all);
+    found = all.emplace(&slot, ComputedValue{root(slot_), NDArray()}).first;
+  }
+  found->second = {root(slot_), std::move(value)};
+  return found->second.value;
 }
 
 void detail::set_rule(const Parameter& parameter, std::shared_ptr<const ParameterRule> rule) {

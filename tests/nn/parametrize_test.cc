@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "optim/optimizers.h"
 #include "tests/nn/models.h"
 #include "tests/support/errors.h"
+#include "tests/support/live_memory.h"
 
 namespace mx {
 namespace {
@@ -182,6 +184,25 @@ TEST(Parametrize, SeveralThreadsMayCallOneModule) {
     });
   for (std::thread& thread : threads) thread.join();
   for (const auto& result : got) EXPECT_EQ(expected, result);
+}
+
+// A thread keeps the last value of a weight, but not of modules that have ended elsewhere.
+TEST(Parametrize, AThreadDoesNotKeepWeightsOfModulesThatOtherThreadsHaveEnded) {
+  constexpr int64_t kSide = 300;
+  const size_t bytes = static_cast<size_t>(kSide * kSide) * sizeof(double);
+  std::thread([&] {
+    nn::Linear stays = nn::weight_norm(linear_f64());
+    numbers(stays.weight);
+    const size_t before = test::settled_bytes();
+    for (int i = 0; i < 10; ++i) {
+      auto made = std::make_unique<nn::Linear>(nn::weight_norm(nn::Linear(kSide, kSide, {.dtype = f64})));
+      numbers(made->weight);
+      std::thread([&] { made.reset(); }).join();
+    }
+    nn::Linear last = nn::weight_norm(linear_f64());
+    numbers(last.weight);
+    EXPECT_TRUE(test::comes_down_to(before + 4 * bytes)) << test::live_bytes() - before;
+  }).join();
 }
 
 TEST(Parametrize, RefusesOtherNamesAndDimensions) {
