@@ -76,8 +76,8 @@ void patch_tile(const PatchCall<T>& call, const T* HWY_RESTRICT a, const T* cons
 template <class T>
 using PatchTile = void (*)(const PatchCall<T>&, const T*, const T* const*, T* const*, const T*);
 
-/// The number of vectors of a tile with few rows, so that enough independent sums are in flight, and an element
-/// of A is loaded for more products.
+/// The number of vectors of a tile with few rows, so that enough independent sums are in flight, and an
+/// element of A is loaded for more products.
 inline constexpr int kThinVectors = 4;
 #  if HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64
 inline constexpr int kThinRows = 6;
