@@ -14,6 +14,7 @@
 #include "comm/module.h"
 #include "comm/net/interface.h"
 #include "comm/net/tls.h"
+#include "comm/rendezvous/local.h"
 #include "comm/start.h"
 #include "comm/transport_communicator.h"
 #include "engine/base/check.h"
@@ -293,6 +294,7 @@ std::shared_ptr<Communicator> Job::make_group(const std::string& transport, cons
   GroupRequest request;
   request.place = place_;
   request.rendezvous = rendezvous();
+  if (request.rendezvous == nullptr) request.rendezvous = make_local_rendezvous();  // alone, without a job
   std::lock_guard making(making_);
   request.key = key;
   request.host = host_;

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <new>
 #include <utility>
@@ -177,6 +179,9 @@ void Storage::end(Storage* storage) noexcept {
   detail::free_block(detail::BlockKind::storage, storage);
 }
 
+// Memory of an accelerator is given back before the operations that wait to be issued, which need memory.
+constexpr int kFreePriority = std::numeric_limits<int16_t>::max();
+
 // Called when there is no owner left. Operations own their storages until they have run, so no operation of
 // the CPU uses this one any more. A device may still use it.
 void Storage::destroy(Storage* storage) noexcept {
@@ -185,18 +190,19 @@ void Storage::destroy(Storage* storage) noexcept {
   const Var var = storage->var_;
   const bool tainted = (storage->state_.load(std::memory_order_relaxed) & (kTainted | kShared)) != 0;
   // If the engine has ended, the push fails and destroys the job, whose destructor frees the memory.
-  const auto try_push = [&](auto&& job, Context context) {
+  const auto try_push = [&](auto&& job, Context context, int priority) {
     try {
-      engine.push(std::forward<decltype(job)>(job), {.writes = {var}, .context = context, .name = "free"});
+      engine.push(std::forward<decltype(job)>(job),
+                  {.writes = {var}, .context = context, .priority = priority, .name = "free"});
     } catch (const Error&) {
     }
   };
   if (!storage->on_cpu()) {
     void* const data = storage->data_.exchange(nullptr);
-    if (data != nullptr) try_push(FreeOnDevice(storage->device_, data), storage->context_);
+    if (data != nullptr) try_push(FreeOnDevice(storage->device_, data), storage->context_, kFreePriority);
     end(storage);
   } else if (tainted) {
-    try_push(Ending(storage), cpu());
+    try_push(Ending(storage), cpu(), 0);
   } else {
     end(storage);
   }

@@ -90,9 +90,23 @@ void SharedLoop::call_piece(uint32_t piece) {
   try {
     call_(body_, begin, begin + std::min(grain_, n_ - begin));
   } catch (...) {
-    for (uint32_t i = 0; i < runs_; ++i) std::atomic_ref(left_[i].bounds).store(0, std::memory_order_relaxed);
+    drop_from(piece);
     const std::lock_guard lock(mutex_);
-    if (thrown_ == nullptr) thrown_ = std::current_exception();
+    if (thrown_ != nullptr && thrown_by_ < piece) return;
+    thrown_ = std::current_exception();
+    thrown_by_ = piece;
+  }
+}
+
+// The pieces before the one that has thrown still run, so that the error does not depend on the threads.
+void SharedLoop::drop_from(uint32_t piece) {
+  for (uint32_t i = 0; i < runs_; ++i) {
+    const std::atomic_ref<uint64_t> run(left_[i].bounds);
+    uint64_t seen = run.load(std::memory_order_relaxed), kept = 0;
+    do {
+      const uint64_t end = std::min<uint64_t>(seen & UINT32_MAX, piece);
+      kept = bounds(std::min(seen >> 32, end), end);
+    } while (!run.compare_exchange_weak(seen, kept, std::memory_order_relaxed));
   }
 }
 

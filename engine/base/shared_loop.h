@@ -49,7 +49,8 @@ class SharedLoop {
   /// Runs pieces until none is left, on a thread that the owner has called or on the owner's own. The owner's
   /// seat is 0.
   void join(uint32_t seat);
-  /// Waits for the pieces that other threads are in. Rethrows the first exception that a piece threw.
+  /// Waits for the pieces that other threads are in. If pieces have thrown, rethrows what the
+  /// first of them, in order, threw. The pieces before it have run; some behind it have not.
   void finish();
 
   /// Returns true if the owner can begin without calling threads. If the pieces are short, that is so if some
@@ -105,6 +106,8 @@ class SharedLoop {
   static bool help(Look::At at, bool (*stop)(const void*), const void* argument);
   bool take(uint32_t seat, uint32_t& piece);
   void call_piece(uint32_t piece);
+  /// Takes piece `piece` and those behind it out of the loop.
+  void drop_from(uint32_t piece);
   void withdraw();
   void wait_for_others();
 
@@ -120,7 +123,8 @@ class SharedLoop {
   std::array<Run, kRuns> left_;
   std::atomic<uint32_t> joined_{1};
   std::mutex mutex_;
-  std::exception_ptr thrown_;  // the first exception
+  std::exception_ptr thrown_;  // the exception of the first piece, in order, that has thrown
+  uint32_t thrown_by_ = 0;
 
   alignas(64) static inline std::atomic<int> looking_[2] = {0, 0};
   alignas(64) static inline std::atomic<int> offered_{0};

@@ -29,7 +29,8 @@ enum class Outcome : uint8_t {
 };
 
 /// Sink: the functions of the owner that DependencyState calls. It calls them in the middle of a change:
-///   void ready(Op*)               every link of the operation has been granted
+///   void ready(Op*, bool released)   every link of the operation has been granted; `released`: because
+///                                    other operations have ended, not at once
 ///   void written(VarBlock*)       a watched variable has a new version
 /// and, if variables can be deleted while other threads push:
 ///   void deleted_before(Op*, Link&)   an earlier operation has ended the link's handle: the sink must set
@@ -52,7 +53,7 @@ class DependencyState {
     } else {
       op->pending = static_cast<uint8_t>(waiting);
     }
-    if (waiting == 0) sink_.ready(op);
+    if (waiting == 0) sink_.ready(op, false);
   }
 
   /// Releases the grants of an operation that has ended. `failure` is null for Outcome::done.
@@ -197,9 +198,9 @@ class DependencyState {
     note_grant(op, *link, var);
     MX_ASSERT(waits_for_more_than(op, 0));
     if (op->flags & kOpWide) [[unlikely]] {
-      if (--op->cold().ext->pending == 0) sink_.ready(op);
+      if (--op->cold().ext->pending == 0) sink_.ready(op, true);
     } else if (--op->pending == 0) {
-      sink_.ready(op);
+      sink_.ready(op, true);
     }
   }
 

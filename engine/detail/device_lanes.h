@@ -56,9 +56,10 @@ class DeviceLanes {
   }
 
   // ---- under the engine's lock ----
-  /// Adds a ready operation of an accelerator to its lane.
-  void push(Op* op) {
-    lanes_[op->device]->ready.push(op);
+  /// Adds a ready operation of an accelerator to its lane. `released`: others had to end before it.
+  void push(Op* op, bool released) {
+    ReadyQueue& queue = lanes_[op->device]->ready;
+    released ? queue.push_released(op) : queue.push(op);
     ++ready_;
   }
   /// The number of ready operations in all lanes.

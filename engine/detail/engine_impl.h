@@ -198,11 +198,11 @@ class EngineImpl final : public StreamOrder::Listener {
   static std::optional<std::string> undeclared_in(const Var& v, bool write);
 
   // The sink of DependencyState; under the lock.
-  void ready(Op* op) {
+  void ready(Op* op, bool released) {
     if (op->ordinary() && !streams_busy_) [[likely]] {
-      ready_.push(op);
+      released ? ready_.push_released(op) : ready_.push(op);
     } else {
-      ready_special(op);
+      ready_special(op, released);
     }
   }
   void written(VarBlock* var);
@@ -300,7 +300,7 @@ class EngineImpl final : public StreamOrder::Listener {
   void throttle_softly(uint64_t ticket);
 
   // state.cc; under the lock
-  void ready_special(Op* op);
+  void ready_special(Op* op, bool released);
   void drain(size_t limit);
   void drain_to(uint64_t tail);
   void complete(Op* op);

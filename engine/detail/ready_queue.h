@@ -1,8 +1,8 @@
 // ReadyQueue: operations that may run, best first. Internal; used under the engine's lock.
 //
-// Higher priorities come first; operations of one priority are first come, first served. Operations of
-// priority 0, the common case, are in an intrusive list, all others in an intrusive tree. Nothing is
-// allocated.
+// Higher priorities come first; operations of one priority are first come, first served, except those that
+// push_released() adds. Operations of priority 0, the common case, are in an intrusive list, all others in an
+// intrusive tree. Nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,23 @@ class ReadyQueue {
     }
   }
 
+  /// Adds an operation for which others had to end, before those of priority 0 that never had to wait, and
+  /// behind those added in this way since the last operation was taken. So the operations that use a result
+  /// come before others that would make more results, and its memory is free sooner.
+  void push_released(Op* op) {
+    if (op->priority != 0 || head_ == nullptr) {
+      push(op);
+      if (op->priority == 0) released_ = op;
+      return;
+    }
+    ++size_;
+    Op*& place = released_ == nullptr ? head_ : released_->next();
+    op->next() = place;
+    place = op;
+    if (op->next() == nullptr) tail_ = op;
+    released_ = op;
+  }
+
   /// Puts back an operation that was taken and not started, before all others of its priority.
   void push_front(Op* op) {
     ++size_;
@@ -46,6 +63,7 @@ class ReadyQueue {
   }
 
   Op* pop() {
+    released_ = nullptr;
     if (!tree_.empty() && (tree_.first()->priority > 0 || head_ == nullptr)) [[unlikely]]
       return take(tree_.first());
     --size_;
@@ -57,6 +75,7 @@ class ReadyQueue {
   /// Removes and returns the n-th operation, counted from 0, in no particular order. For random schedules.
   /// Precondition: n < size().
   Op* pop_nth(size_t n) {
+    released_ = nullptr;
     if (n < tree_.size()) {
       Op* op = tree_.first();
       for (; n > 0; --n) op = PriorityTree::after(op);
@@ -72,6 +91,7 @@ class ReadyQueue {
   /// operations each of those with a priority above 0, of priority 0, and below 0.
   template <class F>
   Op* pop_if(size_t limit, F&& f) {
+    released_ = nullptr;
     Op* op = tree_.first();
     for (size_t i = 0; op != nullptr && op->priority > 0 && i < limit; ++i, op = PriorityTree::after(op)) {
       if (f(op)) return take(op);
@@ -112,6 +132,7 @@ class ReadyQueue {
 
   Op* head_ = nullptr;
   Op* tail_ = nullptr;
+  Op* released_ = nullptr;  // the last one that push_released() has added, if none was taken since
   size_t size_ = 0;
   int64_t sequence_ = 0;
   int64_t front_sequence_ = 0;

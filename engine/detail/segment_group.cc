@@ -156,11 +156,11 @@ void SegmentGroup::start(Op* replay) {
   engine_.groups_ = this;
   if (engine_.profiler_.tracking()) engine_.profiler_.replay_begins(replay, shells_);
   replay_of(replay).end = End::done;
-  for (const uint32_t root : segment_.nodes_.roots) give(root);
+  for (const uint32_t root : segment_.nodes_.roots) give(root, false);
 }
 
 // Puts a node into the ready queues. Precondition: all nodes before it in the graph have ended.
-void SegmentGroup::give(uint32_t index) {
+void SegmentGroup::give(uint32_t index, bool released) {
   Op* op = shells_[index];
   const int16_t priority = node_of(op).recorded->priority;
   op->pending = 0;
@@ -170,7 +170,7 @@ void SegmentGroup::give(uint32_t index) {
   op->epoch = replay_->epoch;
   op->priority = priority != 0 ? priority : replay_->priority;
   ++replay_of(replay_).outstanding;
-  engine_.ready(op);
+  engine_.ready(op, released);
 }
 
 void SegmentGroup::ended(Op* op) {
@@ -192,7 +192,7 @@ void SegmentGroup::ended(Op* op) {
     segment_.nodes_.for_each_successor(node.index, [this](uint32_t successor) { doomed_[successor] = true; });
   const NodeSource source = segment_.nodes_.source();
   source.ended<false>(source.nodes[node.index].successors, source.nodes[node.index + 1].successors,
-                      [this](uint32_t successor) { give(successor); });
+                      [this](uint32_t successor) { give(successor, true); });
   if (--state.outstanding == 0) finish();
 }
 

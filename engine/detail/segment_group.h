@@ -97,7 +97,7 @@ class SegmentGroup {
 
  private:
   void make_shell(uint32_t index, Op* recorded);
-  void give(uint32_t index);
+  void give(uint32_t index, bool released);
   void finish();
 
   EngineImpl& engine_;

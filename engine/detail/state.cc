@@ -93,7 +93,7 @@ void EngineImpl::drain_to(uint64_t tail) {
   while (static_cast<int64_t>(tail - ring_.head()) > 0) drain(kDrainLimit);
 }
 
-void EngineImpl::ready_special(Op* op) {
+void EngineImpl::ready_special(Op* op, bool released) {
   if (op->flags & kOpTaken) return;  // it is in a worker's batch, which runs it next
   if (op->device == kInternalLane) {
     op->next() = internal_;
@@ -103,11 +103,11 @@ void EngineImpl::ready_special(Op* op) {
   special_ = true;
   if (op->device == 0) {
     if (streams_busy_ && !streams_->host_may_start(op)) return;
-    ready_.push(op);
+    released ? ready_.push_released(op) : ready_.push(op);
     return;
   }
   if (lanes_[op->device].accelerator) {
-    lanes_.push(op);
+    lanes_.push(op, released);
   } else {
     if (streams_busy_ && !streams_->host_may_start(op)) return;
     comm_.push(op);

@@ -41,8 +41,8 @@ int parallel_width();
 
 /// Calls body(begin, end) for [0, grain), [grain, 2 * grain), ... up to n; directly if there is a single
 /// piece. If these were more than INT32_MAX pieces, larger ones of equal size. Returns when all pieces have
-/// ended. If a piece throws, the first exception is rethrown when all pieces that have started have ended; it
-/// is unspecified which of the others run.
+/// ended. If pieces throw, the exception of the first of them, in order, is rethrown at the end, at any
+/// number of threads; it is unspecified which of the pieces behind it run.
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, const Body& body) {
   if (n <= grain) {

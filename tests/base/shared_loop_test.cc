@@ -167,6 +167,24 @@ TEST(SharedLoop, TheFirstExceptionIsRethrownAndTheRestIsLeft) {
   }
 }
 
+TEST(SharedLoop, OfSeveralExceptionsThatOfTheFirstPieceIsRethrown) {
+  const Helpers others(2);
+  for (int i = 0; i < 200; ++i) {
+    const int first = i % 97;
+    const Body body = [&](int64_t begin, int64_t) {
+      if (begin >= first && (begin - first) % 3 == 0) throw std::runtime_error("at " + std::to_string(begin));
+    };
+    SharedLoop loop(100, 1, call, &body, 3);
+    loop.run(SharedLoop::kForever);
+    try {
+      loop.finish();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const std::runtime_error& e) {
+      EXPECT_EQ("at " + std::to_string(first), e.what());
+    }
+  }
+}
+
 TEST(SharedLoop, OfOneInsideAnother) {
   const Helpers others(2);
   for (int i = 0; i < 50; ++i) {

@@ -31,18 +31,27 @@ TEST_F(Queue, EqualsAModelUnderRandomUse) {
   std::mt19937 random(7);
   for (int round = 0; round < 50; ++round) {
     std::vector<Op*> model;  // in the order in which operations must be popped
+    Op* released = nullptr;  // the last one of priority 0 that push_released() has added since a pop
     const int priorities = 1 + round % 9;
     for (int step = 0; step < 2000; ++step) {
       const bool grow = random() % 100 < (step < 1000 ? 60u : 40u);
       if (grow || model.empty()) {
         Op* op = new_op(static_cast<int>(random() % static_cast<unsigned>(priorities)) - priorities / 2);
-        const bool front = random() % 4 == 0;
-        const auto place = std::find_if(model.begin(), model.end(), [&](Op* other) {
+        const unsigned way = random() % 4;  // 0: to the front; 1: released
+        const bool front = way == 0 || (way == 1 && op->priority == 0);
+        auto place = std::find_if(model.begin(), model.end(), [&](Op* other) {
           return front ? other->priority <= op->priority : other->priority < op->priority;
         });
+        if (way == 1 && op->priority == 0) {
+          if (released != nullptr) place = std::find(model.begin(), model.end(), released) + 1;
+          released = op;
+        }
         model.insert(place, op);
-        front ? queue_.push_front(op) : queue_.push(op);
-      } else if (const unsigned kind = random() % 8; kind == 0) {
+        way == 0 ? queue_.push_front(op) : way == 1 ? queue_.push_released(op) : queue_.push(op);
+        continue;
+      }
+      released = nullptr;
+      if (const unsigned kind = random() % 8; kind == 0) {
         Op* op = queue_.pop_nth(random() % model.size());
         const auto place = std::find(model.begin(), model.end(), op);
         ASSERT_NE(model.end(), place);

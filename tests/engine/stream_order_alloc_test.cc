@@ -21,7 +21,7 @@ class Nobody : public detail::StreamOrder::Listener {
   void host_may_start(Op*) override {}
   void retired(uint16_t, uint64_t, detail::Failure*, bool) override {}
   void maybe_landed(detail::VarBlock*, detail::StreamPoint, detail::Failure*) override {}
-  void ready(Op*) {}
+  void ready(Op*, bool) {}
   void written(detail::VarBlock*) {}
 };
 

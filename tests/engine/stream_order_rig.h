@@ -59,7 +59,7 @@ class Rig : public detail::StreamOrder::Listener {
   detail::StreamOrder order;
 
   // Sink of DependencyState.
-  void ready(detail::Op* op) { ready_.push_back(op); }
+  void ready(detail::Op* op, bool) { ready_.push_back(op); }
   void written(detail::VarBlock*) {}
 
   // StreamOrder::Listener.

@@ -47,6 +47,15 @@ TEST(KVStoreOptions, ValuesThatMeanNothingAreRefused) {
   test::expect_error<InvalidArgument>("in UTF-8, got '\\xff'", [&] { store->init("\xff", zeros({2})); });
 }
 
+// Without a job there is no rendezvous.
+TEST(KVStoreTypes, NcclOfAProgramThatIsAloneIsAStoreOrATypedError) {
+  try {
+    EXPECT_EQ(1, KVStore::create("nccl")->size());
+  } catch (const Error& e) {
+    EXPECT_TRUE(contains(e.what(), "nccl")) << e.what();
+  }
+}
+
 TEST_P(StoreRefusals, AMeanOfIntegersIsRefusedBeforeAnythingChanges) {
   expect_no_errors(on_ranks([&](KVStore& kv) {
     kv.init("real", zeros({2}));

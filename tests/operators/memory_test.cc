@@ -86,6 +86,27 @@ TEST_P(OperatorMemory, WhatFailedForWantOfMemoryCanBeSetAnew) {
   e_.wait_all();
 }
 
+// The caller is far ahead of the device. The operation that uses a temporary array still comes before those
+// that make more.
+TEST_P(OperatorMemory, TemporariesOfALoopDoNotPileUp) {
+  if (e_.options().mode == EngineMode::fuzz) GTEST_SKIP() << "a random schedule may make them all first";
+  constexpr int kRounds = 100;
+  for (const Context where : {cpu(), virt(0)}) {
+    const NDArray x = full({kElements}, 0.5, f32, where);
+    NDArray total = zeros({}, f32, where);
+    e_.wait_all();
+    Device& device = get_device(where);
+    device.reset_peak_memory();
+    const size_t before = device.memory_stats().in_use_bytes;
+    for (int i = 0; i < kRounds; ++i) {
+      const NDArray y = tanh(x);
+      total += y.sum();
+    }
+    e_.wait_all();
+    EXPECT_LT(device.memory_stats().peak_in_use_bytes, before + kRounds / 2 * kBytes) << where;
+  }
+}
+
 TEST(OperatorSizes, ThatOverflowAreRefusedAtTheCall) {
   constexpr int64_t kHuge = int64_t{1} << 62, kHalf = int64_t{1} << 32;
   const NDArray x = ones({4, 4}), row = ones({4});

@@ -71,7 +71,13 @@ cudaStream_t make_cuda_stream(StreamKind kind) {
 
 CudaStream::CudaStream(CudaDevice& device, StreamKind kind) : device_(device), kind_(kind) {
   const CudaGuard guard(device.id());
-  stream_ = make_cuda_stream(kind);
+  try {
+    stream_ = make_cuda_stream(kind);
+  } catch (const CudaError& e) {
+    device.failed(e.code(), "cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority)",
+                  __FILE__, __LINE__);
+    throw;
+  }
 }
 
 CudaStream::~CudaStream() {

@@ -126,7 +126,7 @@ class QueueModel : public Model {
 
   // ---- DependencyState's sink ----
 
-  void ready(detail::Op* op) {
+  void ready(detail::Op* op, bool) {
     if (op->flags & detail::kOpTaken) return;  // the worker that took it runs it next
     ready_->push(op);
   }
