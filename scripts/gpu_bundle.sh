@@ -40,6 +40,9 @@ if [ -z "$out" ]; then
   [ ${#programs[@]} = 0 ] || die "--program needs --out DIR"
   out=$MX_ROOT/build/bundle
 fi
+for program in "${programs[@]}"; do
+  [ -f "$program" ] || die "there is no program $program"
+done
 for tool in patchelf readelf ldd strip; do
   command -v "$tool" >/dev/null || die "$tool is missing; scripts/test.sh installs it"
 done
