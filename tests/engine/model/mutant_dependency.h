@@ -29,7 +29,7 @@ class MutantDependencyState {
     uint32_t waiting = 0;
     detail::for_each_link(op, [&](detail::Link& link) { waiting += !enqueue(op, link); });
     op->pending = static_cast<uint16_t>(waiting);
-    if (waiting == 0) sink_.ready(op);
+    if (waiting == 0) sink_.ready(op, false);
   }
 
   void complete(detail::Op* op, detail::Outcome outcome, detail::Failure* failure) {
@@ -103,7 +103,7 @@ class MutantDependencyState {
   void granted(detail::Link* link, detail::VarBlock* var) {
     detail::Op* op = detail::op_of(link);
     note_grant(op, *link, var);
-    if (--op->pending == 0) sink_.ready(op);
+    if (--op->pending == 0) sink_.ready(op, true);
   }
 
   static void note_grant(detail::Op* op, detail::Link& link, const detail::VarBlock* var) {
