@@ -15,6 +15,7 @@
 #include "comm/net/bytes.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/device/cuda/cuda_error.h"
 
 namespace mx::comm {
 namespace {
@@ -106,7 +107,7 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
 }
 
 void NcclCommunicator::connect(const ModuleRequest& request) {
-  check_cuda(cudaSetDevice(device_id()), "cudaSetDevice");
+  const CudaGuard guard(device_id());
   check_cuda(cudaStreamCreateWithFlags(&handles_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreateWithFlags(&handles_.event, cudaEventDisableTiming), "cudaEventCreate");
   const ncclUniqueId id = exchange_id(request);
@@ -162,7 +163,7 @@ void NcclCommunicator::end(std::vector<NcclHandles>& members) {
   try {
     for (NcclHandles& member : members) {
       if (!good) break;
-      cudaSetDevice(member.device);
+      const CudaGuard guard(member.device);
       const ncclResult_t result = ncclCommFinalize(member.comm);
       good = result == ncclSuccess || result == ncclInProgress;
     }
@@ -172,7 +173,7 @@ void NcclCommunicator::end(std::vector<NcclHandles>& members) {
     good = false;
   }
   for (NcclHandles& member : members) {
-    cudaSetDevice(member.device);
+    const CudaGuard guard(member.device);
     if (good) {
       ncclCommDestroy(member.comm);
       member.release();
@@ -246,7 +247,7 @@ void NcclCommunicator::execute(const Request& request, Deadline deadline) {
   running_ = describe(request);
   try {
     check_alive();
-    check_cuda(cudaSetDevice(device_id()), "cudaSetDevice");
+    const CudaGuard guard(device_id());
     if (comparison_) comparison_->compare(request, deadline);
     order_after(request);
     run_request(request);
