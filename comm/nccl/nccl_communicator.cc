@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <memory>
@@ -38,6 +39,15 @@ int owner_of(const void* data) {
   }
   const bool on_device = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
   return on_device ? attributes.device : kHost;
+}
+
+// NCCL accesses the buffers of other ranks of the process directly, unless this variable forbids it. Arrays
+// are memory of CUDA's pools, which other GPUs may not access before a pool is shared with them, so the
+// access would lose the device. A program that shares its memory may set the variable to 0. NCCL reads it
+// when it connects the first ranks.
+void forbid_direct_access() {
+  static const bool done = setenv("NCCL_P2P_DIRECT_DISABLE", "1", 0) == 0;
+  (void)done;
 }
 
 bool is_on_device(const void* data) { return owner_of(data) != kHost; }
@@ -107,6 +117,7 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
 }
 
 void NcclCommunicator::connect(const ModuleRequest& request) {
+  forbid_direct_access();
   const CudaGuard guard(device_id());
   check_cuda(cudaStreamCreateWithFlags(&handles_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreateWithFlags(&handles_.event, cudaEventDisableTiming), "cudaEventCreate");
