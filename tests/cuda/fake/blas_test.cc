@@ -1,12 +1,20 @@
 // Products by the fake of cuBLASLt on the stand-in for CUDA: what the library may do while a thread captures.
 #include <gtest/gtest.h>
 
+#include <dlfcn.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "engine/device/registry.h"
 #include "operators/cuda/blas.h"
+#include "operators/cuda/cuda_library.h"
 #include "tests/cuda/executor/fake_cublaslt.h"
 #include "tests/cuda/fake/fake_cuda.h"
 
@@ -61,6 +69,30 @@ TEST(BlasOnFake, AProductMayBeTheFirstOneInACapture) {
   EXPECT_EQ(1, fake_cublaslt().products) << "the graph has called the library";
   device.free(memory, nullptr);
   fake_cublaslt() = {};
+}
+
+TEST(CudaLibraries, AreLookedForInEachFolderOfTheList) {
+  Dl_info info{};
+  ASSERT_NE(0, dladdr(reinterpret_cast<void*>(&strerror_r), &info));
+  std::string folder = ::testing::TempDir() + "cuda_libraries_XXXXXX";
+  ASSERT_NE(nullptr, mkdtemp(folder.data()));
+  ASSERT_EQ(0, symlink(info.dli_fname, (folder + "/libmx_of_a_test.so").c_str()));
+  const auto loads = [](const std::string& folders) {
+    setenv("MX_CUDA_LIBRARIES", folders.c_str(), 1);
+    try {
+      const cuda::CudaLibrary library("test", "libmx_of_a_test.so");
+      return true;
+    } catch (const DeviceError&) {
+      return false;
+    }
+  };
+  EXPECT_TRUE(loads(folder));
+  EXPECT_TRUE(loads("/none:" + folder));
+  EXPECT_TRUE(loads(folder + ":/none"));
+  EXPECT_FALSE(loads("/none"));
+  EXPECT_FALSE(loads(""));
+  unsetenv("MX_CUDA_LIBRARIES");
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
