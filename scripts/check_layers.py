@@ -6,7 +6,8 @@ Prints one line per violation, "path:line: what is wrong", and exits 1 if there 
   * an include goes to the same layer or to one below, never up and never to a sibling; so does a DEPS entry of
     mx_add_library and of mx_add_test;
   * includes in quotes are written from the root of the tree and name a file that exists;
-  * only engine/device/registry.cc (and tests) include the concrete backends, engine/device/<backend>/;
+  * only engine/device/registry.cc (and tests) include the concrete backends, engine/device/<backend>/; folders of CUDA above
+    include that of CUDA;
   * CUDA headers stay in engine/device/cuda/, in the folders cuda/ of ndarray/, operators/ and optim/, in .cu files of tests/
     and benchmarks/, in comm/nccl/, and in tests/comm/nccl/ and tests/cuda/; no other file tests CUDA macros;
   * files in include/mx/ contain only includes;
@@ -171,8 +172,9 @@ class Checker:
             self.report(path, number, f'"{target}" belongs to the tests')
         backend = backend_of(target)
         if backend and backend != backend_of(path):
-            with_kernels = backend == "cuda" and path.startswith(("ndarray/cuda/", "operators/cuda/", "optim/cuda/"))
-            if path != "engine/device/registry.cc" and not with_kernels and not path.startswith("tests/"):
+            folders = ("ndarray/cuda/", "operators/cuda/", "optim/cuda/", "comm/nccl/")
+            with_cuda = backend == "cuda" and path.startswith(folders)
+            if path != "engine/device/registry.cc" and not with_cuda and not path.startswith("tests/"):
                 self.report(path, number, f'"{target}" is a concrete backend; only engine/device/registry.cc sees it')
 
     def check_links(self, path, text):

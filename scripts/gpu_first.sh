@@ -5,8 +5,9 @@
 #   scripts/gpu_first.sh pack [FILE]        packs what build/release has into FILE (default build/gpu_first.tar.xz, about
 #                                           15 MB). NVIDIA's libraries stay out if the other machine has them: --without-nvidia
 #   scripts/gpu_first.sh run FILE [OUT]     on the other machine, in any folder: unpacks and runs, at most MX_GPU_SECONDS
-#                                           (default 590); logs and summary.txt go to OUT (default ./gpu_first). What has
-#                                           ended there is not run again, so a run that was cut off can be continued.
+#                                           (default 590); logs and summary.txt go to OUT (default ./gpu_first). The limits of
+#                                           the steps add up to more than that. What no time is left for is left out, and the
+#                                           same command goes on with it: what has ended in OUT is not run again.
 #
 # cuBLASLt, cuDNN and NVRTC, which are too large, are never packed: those of a PyTorch for python3 are found, or those in the
 # folders that MX_CUDA_LIBRARIES names. Without cuBLASLt every product of matrices fails there.
@@ -87,20 +88,16 @@ run() {
     lscpu
     uname -r
   } >"$out/machine.log" 2>&1 || true
-  CUDA_MODULE_LOADING=EAGER step facts_eager 60 bin/cuda_facts_test --gtest_color=no
-  CUDA_MODULE_LOADING=LAZY step facts_lazy 60 bin/cuda_facts_test --gtest_color=no
-  CUDA_MODULE_LOADING=EAGER step device_eager 60 bin/device_test --gtest_color=no --gtest_filter='gpu*'
-  step device 60 bin/device_test --gtest_color=no --gtest_filter='gpu*'
-  CUDA_MODULE_LOADING=EAGER step streams_eager 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
-  step streams 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
+  # First what GPUs have not run: the operators, their errors, and training.
+  step facts_lazy 60 bin/cuda_facts_test --gtest_color=no
   step arrays 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='ArraysOnGpu*'
-  step operators 150 bin/operators_gpu_test --gtest_color=no --gtest_filter='OperatorsOnGpu*'
   step errors 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='ErrorsOnGpu*'
-  step fused 60 bin/operators_gpu_test --gtest_color=no --gtest_filter='FusedOnGpu*'
+  step operators 150 bin/operators_gpu_test --gtest_color=no --gtest_filter='OperatorsOnGpu*'
   grep -E '^[a-z0-9_]+ \| ' "$out/operators.log" >"$out/operators.txt" || true # the table
+  step training 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='TrainingOnGpu*'
+  step fused 60 bin/operators_gpu_test --gtest_color=no --gtest_filter='FusedOnGpu*'
   MX_CUDNN_DEVICE_JSON=$out/cudnn_device.json step cudnn 90 bin/operators_gpu_test --gtest_color=no --gtest_filter='CudnnOnGpu*'
   MX_CUDNN=0 step cudnn_off 60 bin/operators_gpu_test --gtest_color=no --gtest_filter='CudnnOnGpu*'
-  step training 40 bin/operators_gpu_test --gtest_color=no --gtest_filter='TrainingOnGpu*'
   step train_mnist 60 bin/train_mnist --device gpu:0 --data mnist --epochs 2 --save "$out/mnist.safetensors" \
     --curve "$out/mnist_loss.svg"
   step train_mnist_cpu 60 bin/train_mnist --data mnist --epochs 2 --save "$here/mnist.safetensors" --curve "$here/mnist.svg"
@@ -109,24 +106,39 @@ run() {
     step "nccl_${case/ /_}" 40 bin/mxrun -n ${case%% *} --bind none bin/comm_nccl_program ${case#"${case%% *}"}
   done
   if command -v compute-sanitizer >/dev/null; then
-    step memcheck 60 compute-sanitizer --tool memcheck bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
-    for case in memcheck racecheck; do
+    # Each array has a segment of its own, so that its bounds are seen.
+    export MX_POOL_SEPARATE=1
+    step memcheck_arrays 60 compute-sanitizer --tool memcheck bin/operators_gpu_test --gtest_color=no \
+      --gtest_filter='ArraysOnGpu*:ErrorsOnGpu*:TrainingOnGpu*'
+    for case in racecheck synccheck initcheck; do
       step "${case}_arrays" 60 compute-sanitizer --tool "$case" bin/operators_gpu_test --gtest_color=no \
         --gtest_filter='ArraysOnGpu*:ErrorsOnGpu*:TrainingOnGpu*'
     done
+    step memcheck_streams 60 compute-sanitizer --tool memcheck bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
+    unset MX_POOL_SEPARATE
   fi
+  # Then again what GPUs have passed.
+  CUDA_MODULE_LOADING=EAGER step facts_eager 60 bin/cuda_facts_test --gtest_color=no
+  CUDA_MODULE_LOADING=EAGER step device_eager 60 bin/device_test --gtest_color=no --gtest_filter='gpu*'
+  step device 60 bin/device_test --gtest_color=no --gtest_filter='gpu*'
+  CUDA_MODULE_LOADING=EAGER step streams_eager 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
+  step streams 60 bin/stream_suite_test --gtest_color=no --gtest_filter='Gpu/*'
   step calls 30 bin/cuda_calls_bench
   step stream_bench 60 bin/stream_bench --device gpu:0
   step gpu_bench 200 bin/gpu_bench --rounds 3
   step gpu_bench_torch 200 python3 benchmarks/gpu_bench_torch.py --rounds 3 # says so if there is no PyTorch
   MX_CUDNN=0 step gpu_bench_own 60 bin/gpu_bench --rounds 3 --case conv_
   step scaling 150 bin/engine_bench --scaling --rounds 1 --ops 100000 --systems mx mx_replay tbb omp
-  awk '/^\{/' "$out"/{calls,stream_bench,gpu_bench,gpu_bench_torch,gpu_bench_own,scaling}.log >"$out/benchmarks.jsonl"
+  if command -v compute-sanitizer >/dev/null; then
+    MX_POOL_SEPARATE=1 step memcheck_operators 500 compute-sanitizer --tool memcheck bin/operators_gpu_test --gtest_color=no \
+      --gtest_filter='OperatorsOnGpu*'
+  fi
+  awk '/^\{/' "$out"/{calls,stream_bench,gpu_bench,gpu_bench_torch,gpu_bench_own,scaling}.log >"$out/benchmarks.jsonl" || true # some may be left out
   echo "logs and summary.txt are in $out"
 }
 
 case "${1-}" in
   pack) shift && pack "$@" ;;
   run) [ $# -ge 2 ] || { echo "error: run needs the file that pack has made" >&2 && exit 2; } && shift && run "$@" ;;
-  *) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && [ "${1-}" = -h ] || [ "${1-}" = --help ] || exit 2 ;;
+  *) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" && [ "${1-}" = -h ] || [ "${1-}" = --help ] || exit 2 ;;
 esac

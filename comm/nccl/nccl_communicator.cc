@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "comm/net/bytes.h"
 #include "engine/base/check.h"
 #include "engine/base/error.h"
+#include "engine/device/cuda/cuda_error.h"
 
 namespace mx::comm {
 namespace {
@@ -37,6 +39,15 @@ int owner_of(const void* data) {
   }
   const bool on_device = attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
   return on_device ? attributes.device : kHost;
+}
+
+// NCCL accesses the buffers of other ranks of the process directly, unless this variable forbids it. Arrays
+// are memory of CUDA's pools, which other GPUs may not access before a pool is shared with them, so the
+// access would lose the device. A program that shares its memory may set the variable to 0. NCCL reads it
+// when it connects the first ranks.
+void forbid_direct_access() {
+  static const bool done = setenv("NCCL_P2P_DIRECT_DISABLE", "1", 0) == 0;
+  (void)done;
 }
 
 bool is_on_device(const void* data) { return owner_of(data) != kHost; }
@@ -106,7 +117,8 @@ NcclCommunicator::NcclCommunicator(const ModuleRequest& request)
 }
 
 void NcclCommunicator::connect(const ModuleRequest& request) {
-  check_cuda(cudaSetDevice(device_id()), "cudaSetDevice");
+  forbid_direct_access();
+  const CudaGuard guard(device_id());
   check_cuda(cudaStreamCreateWithFlags(&handles_.stream, cudaStreamNonBlocking), "cudaStreamCreate");
   check_cuda(cudaEventCreateWithFlags(&handles_.event, cudaEventDisableTiming), "cudaEventCreate");
   const ncclUniqueId id = exchange_id(request);
@@ -162,7 +174,7 @@ void NcclCommunicator::end(std::vector<NcclHandles>& members) {
   try {
     for (NcclHandles& member : members) {
       if (!good) break;
-      cudaSetDevice(member.device);
+      const CudaGuard guard(member.device);
       const ncclResult_t result = ncclCommFinalize(member.comm);
       good = result == ncclSuccess || result == ncclInProgress;
     }
@@ -172,7 +184,7 @@ void NcclCommunicator::end(std::vector<NcclHandles>& members) {
     good = false;
   }
   for (NcclHandles& member : members) {
-    cudaSetDevice(member.device);
+    const CudaGuard guard(member.device);
     if (good) {
       ncclCommDestroy(member.comm);
       member.release();
@@ -246,7 +258,7 @@ void NcclCommunicator::execute(const Request& request, Deadline deadline) {
   running_ = describe(request);
   try {
     check_alive();
-    check_cuda(cudaSetDevice(device_id()), "cudaSetDevice");
+    const CudaGuard guard(device_id());
     if (comparison_) comparison_->compare(request, deadline);
     order_after(request);
     run_request(request);

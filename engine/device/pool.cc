@@ -48,7 +48,7 @@ Pool::Pool(Context context, MemorySource& source, PoolOptions options)
       options_(options),
       settled_(0),
       mixed_(0),
-      watermark_(options.watermark) {
+      watermark_(options.separate ? 0 : options.watermark) {
   watch_->pool = this;
   MX_CHECK(options.alignment >= 64 && (options.alignment & (options.alignment - 1)) == 0, InvalidArgument,
            "[pool] expected an alignment of a power of two of at least 64, got ", options.alignment);
@@ -113,6 +113,7 @@ void* Pool::allocate(size_t bytes, Stream* stream) {
 }
 
 PoolBlock* Pool::take(const Want& want) {
+  if (options_.separate) return nullptr;
   if (want.stream != 0) {
     if (auto lane = lanes_.find(want.stream); lane != lanes_.end()) {
       if (PoolBlock* block = take_from(*lane->second, want)) return block;
@@ -124,7 +125,7 @@ PoolBlock* Pool::take(const Want& want) {
 PoolBlock* Pool::take_after_poll(const Want& want) {
   poll();
   if (PoolBlock* block = take(want)) return block;
-  return want.stream != 0 ? take_run(want, Reach::own) : nullptr;
+  return want.stream != 0 && !options_.separate ? take_run(want, Reach::own) : nullptr;
 }
 
 PoolBlock* Pool::take_from(PoolLane& lane, const Want& want) {
@@ -216,15 +217,19 @@ void* Pool::grow(const Want& want, PoolClock& waits) {
   void* base = reserve(want, bytes);
   std::lock_guard lock(mutex_);
   if (base != nullptr) {
-    add_segment(base, bytes, want.segment_class);
-    return hand_out(take_from(settled_, want), want);
+    PoolBlock* block = add_segment(base, bytes, want.segment_class);
+    if (options_.separate)
+      remove(block);
+    else
+      block = take_from(settled_, want);
+    return hand_out(block, want);
   }
   poll();
   Want other = want;
   other.segment_class = want.segment_class == kSmall ? kLarge : kSmall;
   PoolBlock* block = take(want);
   if (block == nullptr) block = take(other);
-  if (block == nullptr && want.stream != 0) {
+  if (block == nullptr && want.stream != 0 && !options_.separate) {
     block = take_run(want, Reach::any);
     if (block != nullptr) {
       for (const PoolTick& tick : block->clock) {
@@ -241,6 +246,10 @@ void* Pool::grow(const Want& want, PoolClock& waits) {
 // Reserves a segment for `want`. If the backend has no more memory, it first returns cached segments. Returns
 // null if that is not enough.
 void* Pool::reserve(const Want& want, size_t& bytes) {
+  if (options_.separate) {
+    bytes = want.bytes;  // of the block; the memory ends with the request
+    return source_.reserve(want.asked);
+  }
   const size_t exact = round_up(want.bytes, std::max(kPage, options_.alignment));
   const size_t usual = want.segment_class == kSmall ? options_.small_segment
                        : want.bytes <= options_.large_segment / 2
@@ -264,7 +273,7 @@ void* Pool::reserve(const Want& want, size_t& bytes) {
   return unused.empty() ? nullptr : source_.reserve(bytes);
 }
 
-void Pool::add_segment(void* base, size_t bytes, Class segment_class) {
+PoolBlock* Pool::add_segment(void* base, size_t bytes, Class segment_class) {
   PoolBlock* block = new_block();
   block->base = static_cast<char*>(base);
   block->bytes = bytes;
@@ -274,6 +283,7 @@ void Pool::add_segment(void* base, size_t bytes, Class segment_class) {
   stats_.reserved_bytes += bytes;
   stats_.peak_reserved_bytes = std::max(stats_.peak_reserved_bytes, stats_.reserved_bytes);
   settle(block);
+  return block;
 }
 
 std::vector<PoolSegment> Pool::detach_unused() {

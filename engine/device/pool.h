@@ -28,6 +28,10 @@
 // the return to the next allocate(). Free memory that shares a segment with a block in use cannot be
 // returned; it may exceed the watermark.
 //
+// Separate segments. With PoolOptions::separate each request gets a segment of its own, of exactly its size,
+// which is returned when its last use has ended. So tools that know the backend's segments, such as
+// compute-sanitizer, see the bounds of each request. It costs a call of the backend for each request.
+//
 // Capture. On a stream that captures a graph, the pool hands out settled blocks only, and the graph owns them
 // (capture.h): they return to the pool when the graph is destroyed and its launches have ended. A client that
 // needs a pool of its own makes a second Pool on the same source; two pools never share cached blocks.
@@ -81,7 +85,11 @@ struct PoolOptions {
   size_t large_segment = 32 << 20;  ///< for large requests up to half of it; larger ones get an exact segment
   bool host_accessible = false;     ///< the host may access free memory (to poison it under ASan)
   size_t watermark = SIZE_MAX;      ///< upper limit of cached bytes
+  bool separate = false;            ///< a segment for each request; nothing is cached
 };
+
+/// Returns whether MX_POOL_SEPARATE is 1.
+bool separate_from_environment();
 
 /// Returns the watermark that MX_POOL_WATERMARK sets: bytes ("1500000"), or binary units ("512K", "512M",
 /// "2G", "1T"), or "unlimited". Returns `otherwise` if it is not set. Throws InvalidArgument for anything
@@ -138,7 +146,7 @@ class Pool {
   void* hand_out(PoolBlock* block, const Want& want);
   void* grow(const Want& want, PoolClock& waits);
   void* reserve(const Want& want, size_t& bytes);
-  void add_segment(void* base, size_t bytes, Class segment_class);
+  PoolBlock* add_segment(void* base, size_t bytes, Class segment_class);
   std::vector<PoolSegment> detach_unused();
   PoolSegment detach(PoolBlock* whole);
   void release(const PoolSegment& segment);

@@ -32,10 +32,15 @@ size_t watermark_from_environment(size_t otherwise) {
   return number << shift;
 }
 
+bool separate_from_environment() {
+  const char* const value = std::getenv("MX_POOL_SEPARATE");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
 void Pool::set_watermark(size_t bytes) {
   {
     std::lock_guard lock(mutex_);
-    watermark_ = bytes;
+    watermark_ = options_.separate ? 0 : bytes;
   }
   keep_watermark(MayWait::yes);
 }

@@ -114,9 +114,14 @@ Section devices() {
 
 /// Where a shared library is found. Looks where CudaLibrary (operators/cuda/cuda_library.h) does.
 std::string place_of(const std::string& file) {
-  const char* const folder = std::getenv("MX_CUDA_LIBRARIES");
+  const char* const folders = std::getenv("MX_CUDA_LIBRARIES");
   std::string problem;
-  for (const std::string& path : {folder == nullptr ? file : concat(folder, "/", file), file}) {
+  std::vector<std::string> paths;
+  std::istringstream list(folders == nullptr ? "" : folders);
+  for (std::string folder; std::getline(list, folder, ':');)
+    if (!folder.empty()) paths.push_back(concat(folder, "/", file));
+  paths.push_back(file);
+  for (const std::string& path : paths) {
     void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (library == nullptr) {
       const char* const reason = dlerror();

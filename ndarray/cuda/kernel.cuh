@@ -26,6 +26,8 @@
 #  include <cuda_fp16.h>
 #  include <cuda_runtime.h>
 
+#  include <mutex>
+
 #  include "engine/device/cuda/cuda_error.h"
 
 namespace mx::cuda {
@@ -36,14 +38,24 @@ inline NativeStream stream_of(const KernelArgs& args) {
   return static_cast<NativeStream>(args.device->native_stream());
 }
 
+/// Lets launches of the kernel have so much shared memory. The limit is only raised: another thread may be
+/// about to launch the kernel with more.
+inline void allow_shared(const void* kernel, size_t bytes) {
+  static std::mutex& mutex = *new std::mutex;
+  const std::lock_guard lock(mutex);
+  cudaFuncAttributes known{};
+  MX_CUDA(cudaFuncGetAttributes(&known, kernel));
+  if (static_cast<size_t>(known.maxDynamicSharedSizeBytes) < bytes)
+    MX_CUDA(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+}
+
 /// Starts a kernel. Throws CudaError if CUDA refuses.
 template <class... P, class... A>
 void launch(NativeStream stream, dim3 blocks, dim3 threads, size_t shared_bytes, void (*kernel)(P...),
             const A&... args) {
   constexpr size_t kAlwaysAllowed = size_t{48} << 10;
-  if (shared_bytes > kAlwaysAllowed)
-    MX_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shared_bytes)));
+  if (shared_bytes > kAlwaysAllowed) allow_shared(reinterpret_cast<const void*>(kernel), shared_bytes);
   kernel<<<blocks, threads, shared_bytes, stream>>>(static_cast<P>(args)...);
   MX_CUDA(cudaGetLastError());
 }

@@ -30,11 +30,12 @@ namespace mx::cuda {
 /// Notes a bad value, unless one with the same or a smaller place is noted already. So the order of the
 /// threads does not matter.
 __device__ inline void note_error(KernelError* word, int64_t place, int64_t value, int64_t other = 0) {
-  if (load_shared(&word->found) != 0) {
-    memory_fence();
-    if (load_shared(&word->place) <= place) return;
-  }
   for (bool done = false; !done;) {
+    // Looked at again by threads that wait for the lock: of many bad values, most need it no more.
+    if (load_shared(&word->found) != 0) {
+      memory_fence();
+      if (load_shared(&word->place) <= place) return;
+    }
     if (!try_lock(&word->lock)) continue;
     if (load_shared(&word->found) == 0 || place < load_shared(&word->place)) {
       store_shared(&word->place, place);

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "engine/base/check.h"
+#include "engine/device/cuda/cuda_error.h"
 #include "ndarray/cuda/kernel.cuh"
 #include "operators/matmul.h"
 #include "operators/scratch.h"
@@ -81,7 +82,7 @@ int32_t alignment_of(const void* p) {
 /// The library's descriptors of one product.
 class Descriptors {
  public:
-  Descriptors(const Problem& p, const void* bias) : lt_(cublaslt()) {
+  Descriptors(const Problem& p, const void* bias) : Descriptors() {  // if a call fails, the destructor runs
     const bool wide = p.in == CUDA_R_64F;
     const cublasComputeType_t compute = wide          ? CUBLAS_COMPUTE_64F
                                         : p.tf32 != 0 ? CUBLAS_COMPUTE_32F_FAST_TF32
@@ -112,6 +113,8 @@ class Descriptors {
   cublasLtMatrixLayout_t left = nullptr, right = nullptr, result = nullptr;
 
  private:
+  Descriptors() : lt_(cublaslt()) {}
+
   template <class T>
   void set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
     check_cublas(lt_.desc_set(product, attribute, &value, sizeof value), "MatmulDescSetAttribute");
@@ -138,7 +141,10 @@ cublasLtHandle_t handle_of(int device) {
   static std::map<int, cublasLtHandle_t>& handles = *new std::map<int, cublasLtHandle_t>;
   const std::lock_guard lock(mutex);
   cublasLtHandle_t& handle = handles[device];
-  if (handle == nullptr) check_cublas(cublaslt().create(&handle), "Create");
+  if (handle == nullptr) {
+    const CaptureExempt exempt;
+    check_cublas(cublaslt().create(&handle), "Create");
+  }
   return handle;
 }
 
@@ -161,6 +167,7 @@ Choice ask(const Problem& p, const Descriptors& d) {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(p.d_alignment));
     cublasLtMatmulHeuristicResult_t best{};
     int count = 0;
+    const CaptureExempt exempt;
     const cublasStatus_t status = lt.heuristic(handle_of(p.device), d.product, d.left, d.right, d.result,
                                                d.result, preference, 1, &best, &count);
     // The library says "not supported" or "invalid value" for problems that it does not compute.
@@ -205,9 +212,12 @@ bool run_one(const KernelArgs& args, const Product& product, const Problem& prob
   const bool in_double = problem.in == CUDA_R_64F;
   const auto factor = [&](int i) { return in_double ? static_cast<const void*>(wide + i) : narrow + i; };
   auto* const stream = static_cast<cudaStream_t>(stream_of(args));
-  check_cublas(cublaslt().matmul(handle_of(problem.device), d.product, factor(0), a, d.left, b, d.right,
-                                 factor(1), c, d.result, c, d.result, &choice.algorithm,
-                                 reinterpret_cast<void*>(workspace), choice.workspace, stream),
+  cublasLtHandle_t const handle = handle_of(problem.device);
+  // The library may load the code of its kernels here. Launches are captured in this mode, too.
+  const CaptureExempt exempt;
+  check_cublas(cublaslt().matmul(handle, d.product, factor(0), a, d.left, b, d.right, factor(1), c, d.result,
+                                 c, d.result, &choice.algorithm, reinterpret_cast<void*>(workspace),
+                                 choice.workspace, stream),
                "Matmul");
   return true;
 }

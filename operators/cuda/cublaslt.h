@@ -25,7 +25,7 @@ struct CublasLt {
 };
 
 /// Returns the functions. Throws DeviceError with the linker's message if the library cannot be loaded; it is
-/// found like any shared library, or in the folder that MX_CUDA_LIBRARIES names.
+/// found like any shared library, or in a folder that MX_CUDA_LIBRARIES names.
 const CublasLt& cublaslt();
 
 /// Replaces create(), heuristic() and matmul(), which need a GPU, for tests. Call it before the first

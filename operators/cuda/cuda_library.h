@@ -4,14 +4,16 @@
 //   const CudaLibrary library("nvrtc", "libnvrtc.so.13");
 //   library.load(version, "nvrtcVersion");      // sets a pointer to a function
 //
-// It is looked for in the folder MX_CUDA_LIBRARIES, if that variable is set, and where the dynamic linker
-// finds it. It is never unloaded. Errors are DeviceErrors.
+// It is looked for in the folders that MX_CUDA_LIBRARIES lists, separated by ':', and then where the dynamic
+// linker finds it. It is never unloaded. Errors are DeviceErrors.
 #pragma once
 
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "engine/base/error.h"
 
@@ -22,15 +24,20 @@ class CudaLibrary {
   /// `what` names the library in errors, `file` is the name of its file.
   CudaLibrary(const char* what, const std::string& file) : what_(what) {
     std::string tried;
-    const char* const folder = std::getenv("MX_CUDA_LIBRARIES");
-    for (const std::string& path : {folder == nullptr ? file : std::string(folder) + "/" + file, file}) {
+    std::vector<std::string> paths;
+    const char* const folders = std::getenv("MX_CUDA_LIBRARIES");
+    std::istringstream list(folders == nullptr ? "" : folders);
+    for (std::string folder; std::getline(list, folder, ':');)
+      if (!folder.empty()) paths.push_back(folder + "/" + file);
+    paths.push_back(file);
+    for (const std::string& path : paths) {
       handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
       if (handle_ != nullptr) return;
       const char* const reason = dlerror();
       tried += std::string("\n  ") + (reason == nullptr ? path.c_str() : reason);
     }
     throw DeviceError("[" + what_ + "] expected the library " + file +
-                      " where the dynamic linker finds it or in the folder MX_CUDA_LIBRARIES, got:" + tried);
+                      " where the dynamic linker finds it or in a folder of MX_CUDA_LIBRARIES, got:" + tried);
   }
 
   template <class F>

@@ -2,7 +2,7 @@
 // descriptors and its handles. Internal.
 //
 // Programs are not linked with the library and start without it. It is found like any shared library, or in
-// the folder MX_CUDA_LIBRARIES.
+// a folder of MX_CUDA_LIBRARIES.
 //
 // Thread-safety: any thread may call. A descriptor belongs to one thread at a time.
 #pragma once

@@ -361,6 +361,9 @@ class CudnnPlan {
     const CudnnHandle handle(problem_.device);
     auto* const stream =
         static_cast<cudaStream_t>(args.device == nullptr ? nullptr : args.device->native_stream());
+    // The library may prepare the stream and load the code of its kernels here. Launches are captured in this
+    // mode, too.
+    const CaptureExempt exempt;
     check_cudnn(cudnn().set_stream(handle.raw(), stream), "cudnnSetStream");
     check_cudnn(cudnn().execute(handle.raw(), built_.descriptors.back().raw(), pack.raw()),
                 "cudnnBackendExecute");

@@ -33,6 +33,29 @@ struct LargerPlace {
 };
 
 template <class A>
+__device__ inline void fill_with_nan(A* x, int64_t n) {
+  for (int64_t i = threadIdx.x; i < n; i += kBlock) x[i] = static_cast<A>(NAN);
+}
+
+/// Divides n numbers by a power of two, `scale`, so that the largest magnitude is in [1, 2): squares of large
+/// numbers would be infinite, and those of small ones 0. Returns false to all threads, and changes nothing,
+/// if a number is NaN or infinite.
+template <class A>
+__device__ inline bool scale_finite(A* x, int64_t n, A& scale) {
+  A largest = 0;
+  for (int64_t i = threadIdx.x; i < n; i += kBlock)
+    largest = Larger()(largest, std::isfinite(x[i]) ? std::fabs(x[i]) : static_cast<A>(INFINITY));
+  largest = Group<kBlock>::all(largest, Larger());
+  scale = 1;
+  if (!std::isfinite(largest)) return false;
+  const int exponent = largest == 0 ? 0 : std::ilogb(largest);
+  scale = std::ldexp(A{1}, exponent);
+  for (int64_t i = threadIdx.x; i < n; i += kBlock) x[i] = std::ldexp(x[i], -exponent);
+  barrier();
+  return true;
+}
+
+template <class A>
 __device__ inline void swap_rows(A* a, int64_t columns, int64_t i, int64_t j) {
   for (int64_t c = threadIdx.x; c < columns; c += kBlock) {
     const A x = a[i * columns + c];

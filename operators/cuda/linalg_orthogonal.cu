@@ -39,6 +39,12 @@ __global__ void __launch_bounds__(kBlock)
   A* const q = qs + item * m * k;
   A* const r = rs + item * k * n;
   A *const factors = memory + item * (least + most), *const products = factors + least;
+  A scale = 1;
+  if (!scale_finite(a, m * n, scale)) {
+    fill_with_nan(q, m * k);
+    fill_with_nan(r, k * n);
+    return;
+  }
   for (int64_t step = 0; step < least; ++step) {
     barrier();
     A squares = 0;
@@ -64,23 +70,25 @@ __global__ void __launch_bounds__(kBlock)
   // The diagonal of r is not negative.
   for (int64_t at = threadIdx.x; at < k * n; at += kBlock) {
     const int64_t i = at / n, j = at % n;
-    const A value = j >= i ? a[i * n + j] : A{0};
+    const A value = j >= i ? scale * a[i * n + j] : A{0};
     r[at] = i < least && a[i * n + i] < 0 ? -value : value;
   }
   for (int64_t at = threadIdx.x; at < m * k; at += kBlock)
     if (const int64_t j = at % k; j < least && a[j * n + j] < 0) q[at] = -q[at];
 }
 
-/// a (n, n), of which the lower triangle is read. Its diagonal becomes the eigenvalues, in any order, and the
-/// columns of v, unless it is null, the vectors. `rotations`: memory for n + 1 numbers.
+/// a (n, n), of which the lower triangle is read. Its diagonal becomes the eigenvalues, in any order, divided
+/// by `scale`, and the columns of v, unless it is null, the vectors. `rotations`: memory for n + 1
+/// numbers. Returns false to all threads if a number of the triangle is NaN or infinite.
 template <class A>
-__device__ inline void diagonalise(A* a, A* v, A* rotations, int64_t n) {
+__device__ inline bool diagonalise(A* a, A* v, A* rotations, int64_t n, A& scale) {
   for (int64_t at = threadIdx.x; at < n * n; at += kBlock) {
     const int64_t i = at / n, j = at % n;
     if (j > i) a[at] = a[j * n + i];
     if (v != nullptr) v[at] = i == j ? A{1} : A{0};
   }
   barrier();
+  if (!scale_finite(a, n * n, scale)) return false;
   const int64_t even = n + n % 2, pairs = even / 2;
   for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
     A outside = 0, all = 0;
@@ -91,7 +99,7 @@ __device__ inline void diagonalise(A* a, A* v, A* rotations, int64_t n) {
     outside = Group<kBlock>::all(outside, Add());
     all = Group<kBlock>::all(all, Add());
     const A limit = epsilon_of<A>() / 8;
-    if (!(outside > limit * limit * all)) break;  // also for NaN
+    if (!(outside > limit * limit * all)) break;
     for (int64_t round = 0; round + 1 < even; ++round) {
       const auto members = [&](int64_t pair, int64_t& p, int64_t& q) {
         pair_of_round(even, round, pair, p, q);
@@ -124,6 +132,7 @@ __device__ inline void diagonalise(A* a, A* v, A* rotations, int64_t n) {
       barrier();
     }
   }
+  return true;
 }
 
 /// values (n), ascending; vectors (n, n), unless null: their columns, in the same order.
@@ -133,10 +142,15 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t item = blockIdx.x;
   A* const a = matrices + item * n * n;
   A* const v = vectors == nullptr ? nullptr : turned + item * n * n;
-  diagonalise(a, v, memory + item * (n + 1), n);
+  A scale = 1;
+  if (!diagonalise(a, v, memory + item * (n + 1), n, scale)) {
+    fill_with_nan(values + item * n, n);
+    if (v != nullptr) fill_with_nan(vectors + item * n * n, n * n);
+    return;
+  }
   for (int64_t i = threadIdx.x; i < n; i += kBlock) {
     const int64_t rank = rank_of(a, n + 1, n, i, false);
-    values[item * n + rank] = a[i * n + i];
+    values[item * n + rank] = scale * a[i * n + i];
     if (v == nullptr) continue;
     // The first element with at least half of the largest magnitude is positive.
     A largest = 0;

@@ -37,15 +37,18 @@ __device__ inline A epsilon_of() {
   return sizeof(A) == sizeof(double) ? static_cast<A>(0x1p-52) : static_cast<A>(0x1p-23);
 }
 
-/// Returns how many of the numbers x[0], x[step], .. come before number i in the sorted order.
+/// Returns how many of the numbers x[0], x[step], .. come before number i in the sorted order. NaN come last,
+/// so the ranks are a permutation whatever the numbers are.
 template <class A>
 __device__ inline int64_t rank_of(const A* x, int64_t step, int64_t n, int64_t i, bool descending) {
   int64_t rank = 0;
   const A own = x[i * step];
   for (int64_t j = 0; j < n; ++j) {
     const A other = x[j * step];
-    if (descending ? other > own : other < own) ++rank;
-    if (!(other > own) && !(other < own) && j < i) ++rank;  // equal; the order of NaN does not matter
+    const bool own_nan = own != own, other_nan = other != other;
+    const bool same = own_nan ? other_nan : other == own;
+    const bool before = own_nan ? !other_nan : descending ? other > own : other < own;
+    if (before || (same && j < i)) ++rank;
   }
   return rank;
 }

@@ -70,9 +70,11 @@ __global__ void __launch_bounds__(kBlock)
     find_singular_values(A* matrices, A* memory, A* values, int64_t m, int64_t n) {
   const int64_t item = blockIdx.x;
   A* const sizes = memory + item * n;
+  A scale = 1;
+  if (!scale_finite(matrices + item * m * n, m * n, scale)) return fill_with_nan(values + item * n, n);
   make_orthogonal<A>(matrices + item * m * n, nullptr, sizes, m, n);
   for (int64_t j = threadIdx.x; j < n; j += kBlock)
-    values[item * n + rank_of(sizes, 1, n, j, true)] = sizes[j];
+    values[item * n + rank_of(sizes, 1, n, j, true)] = scale * sizes[j];
 }
 
 /// Replaces the columns of u (m, k) that are 0 by orthonormal ones: each is the row of the identity that the
@@ -133,6 +135,13 @@ __global__ void __launch_bounds__(kBlock)
   const int64_t item = blockIdx.x;
   A *const a = matrices + item * m * n, *const v = vs + item * n * n;
   A *const sizes = memory + item * (n + m + k), *const u = us + item * m * k, *const vh = vhs + item * n * n;
+  A scale = 1;
+  if (!scale_finite(a, m * n, scale)) {
+    fill_with_nan(u, m * k);
+    fill_with_nan(values + item * n, n);
+    fill_with_nan(vh, n * n);
+    return;
+  }
   make_orthogonal(a, v, sizes, m, n);
   A largest = 0;
   for (int64_t j = 0; j < n; ++j) largest = Larger()(largest, sizes[j]);
@@ -143,7 +152,7 @@ __global__ void __launch_bounds__(kBlock)
   for (int64_t j = threadIdx.x; j < n; j += kBlock) {
     const int64_t rank = rank_of(sizes, 1, n, j, true);
     const A size = sizes[j];
-    values[item * n + rank] = size;
+    values[item * n + rank] = scale * size;
     for (int64_t i = 0; i < n; ++i) vh[rank * n + i] = v[i * n + j];
     if (size <= limit) continue;
     for (int64_t i = 0; i < m; ++i) u[i * k + rank] = a[i * n + j] / size;

@@ -1,7 +1,7 @@
 // Compiles source text to machine code of a GPU with NVRTC, loaded from its shared library at the first use.
 //
 // Programs are not linked with the library: it has 100 MB, and most programs do not need it. It is found like
-// any shared library, or in the folder that MX_CUDA_LIBRARIES names.
+// any shared library, or in a folder that MX_CUDA_LIBRARIES names.
 //
 // Thread-safety: any thread may call, also several at once.
 #pragma once

@@ -23,16 +23,17 @@ constexpr size_t kMega = 1 << 20;
 class CountingSource final : public MemorySource {
  public:
   void* reserve(size_t bytes) override {
-    void* segment = std::aligned_alloc(4096, bytes);
+    void* segment = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     std::lock_guard lock(mutex);
     segments.emplace(static_cast<char*>(segment), bytes);
     reserved += bytes;
     return segment;
   }
-  void release(void* segment, size_t bytes) noexcept override {
+  void release(void* segment, size_t) noexcept override {
     std::lock_guard lock(mutex);
-    segments.erase(static_cast<char*>(segment));
-    reserved -= bytes;
+    const auto at = segments.find(static_cast<char*>(segment));
+    reserved -= at->second;
+    segments.erase(at);
     std::free(segment);
     changed.notify_all();
   }
@@ -56,6 +57,31 @@ class PoolWatermark : public ::testing::Test {
   CountingSource source;
   Pool pool{cpu(), source, {.host_accessible = true, .watermark = 40 * kMega}};
 };
+
+TEST_F(PoolWatermark, WithSeparateSegmentsEachRequestHasOneOfItsSizeWhileItIsUsed) {
+  Pool separate(cpu(), source, {.alignment = 256, .separate = true});
+  std::vector<void*> blocks;
+  for (const size_t bytes : {size_t{1000}, size_t{1000}, size_t{24}, 3 * kMega + 8}) {
+    blocks.push_back(separate.allocate(bytes, nullptr));
+    EXPECT_EQ(bytes, source.segments.at(static_cast<char*>(blocks.back())));
+  }
+  for (void* const block : blocks) separate.free(block, nullptr);
+  EXPECT_EQ(0u, source.reserved);
+  EXPECT_EQ(0u, separate.stats().cached_bytes);
+  auto stream = get_device(cpu()).new_stream();
+  std::latch gate(1);
+  void* const used = separate.allocate(1000, stream.get());
+  stream->submit([&](KernelContext&) { gate.wait(); });
+  separate.free(used, stream.get());
+  // The stream could have the block again, which may be of another size.
+  void* const next = separate.allocate(990, stream.get());
+  EXPECT_NE(used, next);
+  EXPECT_EQ(990u, source.segments.at(static_cast<char*>(next)));
+  gate.count_down();
+  stream->synchronize();
+  separate.free(next, nullptr);
+  source.wait_until_at_most(0);
+}
 
 // After every call, the cache is not larger than the watermark, except for memory in segments that contain
 // blocks in use. The test checks every segment.

@@ -110,7 +110,10 @@ CudaDevice::CudaDevice(int id)
     : id_(id),
       properties_(describe(id)),
       memory_(id, properties_.total_bytes),
-      pool_(gpu(id), memory_, {.alignment = 256, .watermark = watermark_from_environment(SIZE_MAX)}) {}
+      pool_(gpu(id), memory_,
+            {.alignment = 256,
+             .watermark = watermark_from_environment(SIZE_MAX),
+             .separate = separate_from_environment()}) {}
 
 void* CudaDevice::allocate(size_t bytes, Stream* stream) {
   if (std::exception_ptr error = lost()) std::rethrow_exception(error);

@@ -42,7 +42,8 @@ cudaError_t query_event(int device, cudaEvent_t event) noexcept;
 
 /// Scope in which a thread may make calls that CUDA forbids during a capture because they could touch the
 /// captured stream: a capture of this thread, or one of any other code in global mode, which restricts every
-/// thread. Use it only for calls that do not touch such a stream.
+/// thread. Use it only for calls that do not touch such a stream, or that only launch work on it: launches
+/// are captured in every mode.
 class CaptureExempt {
  public:
   CaptureExempt() noexcept;

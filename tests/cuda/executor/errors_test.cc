@@ -41,6 +41,21 @@ TEST_F(CudaKernelErrors, MatricesAndWeightsThatTheCpuRefusesGiveItsMessage) {
   });
 }
 
+TEST_F(CudaKernelErrors, OfManyBadValuesTheFirstOneIsNamed) {
+  const Operator& op = *find_operator("take");
+  const NDArray values = zeros({7});
+  NDArray indices = arange(0, 5000, 1, i64) + 7;
+  indices.slice(0, Slice{0, 3}).fill_(1);
+  const Attrs attrs(detail::TakeAttrs{0, "raise"});
+  const std::string expected = refusal_of(op, attrs, {values, indices});
+  EXPECT_NE(std::string::npos, expected.find("10")) << expected;
+  for (const ThreadOrder order : {ThreadOrder::forward, ThreadOrder::reverse, ThreadOrder::shuffled}) {
+    if (kThreadSanitizer) break;
+    executor_options() = {order, 3};
+    EXPECT_EQ(expected, refusal_of(on_host(op), attrs, {values, indices}));
+  }
+}
+
 TEST_F(CudaKernelErrors, NegativeIndicesOfAnEmbeddingAreErrorsIfTheyDoNotCountFromTheEnd) {
   const Operator& op = *find_operator("embedding");
   const NDArray table = uniform(0, 1, {4, 3}), indices = array<int64_t>({0, -1, 3});

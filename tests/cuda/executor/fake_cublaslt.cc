@@ -83,7 +83,16 @@ cublasStatus_t refused(const std::string& why) {
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
+/// What the library may do in a call that prepares something or uses it for the first time: allocate. It
+/// fails if the thread captures a graph and has not said that it may.
+bool may_allocate() {
+  if (!fake_cublaslt().enqueue) return true;
+  void* memory = nullptr;
+  return cudaMalloc(&memory, 256) == cudaSuccess && cudaFree(memory) == cudaSuccess;
+}
+
 cublasStatus_t fake_create(cublasLtHandle_t* handle) {
+  if (!may_allocate()) return refused("expected a thread that may allocate, got one that captures");
   static int object = 0;
   *handle = reinterpret_cast<cublasLtHandle_t>(&object);
   return CUBLAS_STATUS_SUCCESS;
@@ -94,6 +103,7 @@ cublasStatus_t fake_heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               cublasLtMatmulPreference_t preference, int wanted,
                               cublasLtMatmulHeuristicResult_t* results, int* count) {
   ++fake_cublaslt().heuristics;
+  if (!may_allocate()) return refused("expected a thread that may allocate, got one that captures");
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (wanted < 1) return refused("expected room for a result, got none");
   uint64_t most = 0;
@@ -117,8 +127,9 @@ cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product
                            cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                            cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
                            const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t workspace_bytes,
-                           cudaStream_t) {
+                           cudaStream_t stream) {
   ++fake_cublaslt().products;
+  if (!may_allocate()) return refused("expected a thread that may allocate, got one that captures");
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
   const FakeMatrix left(a_layout), right(b_layout), added(c_layout), result(d_layout);
   const auto transposed = [&](cublasLtMatmulDescAttributes_t name) {
@@ -147,7 +158,6 @@ cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product
   if (workspace_bytes > 0) {
     if (workspace == nullptr || reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
       return refused("expected a workspace aligned to 256 bytes");
-    std::memset(workspace, 0x7f, workspace_bytes);
   }
   const auto scale = attribute_of<int32_t>(product, CUBLASLT_MATMUL_DESC_SCALE_TYPE);
   if ((scale == CUDA_R_64F) != (left.type == CUDA_R_64F))
@@ -158,18 +168,25 @@ cublasStatus_t fake_matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product
   const void* const bias = attribute_of<const void*>(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
   const bool with_bias = (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
   if (with_bias && bias == nullptr) return refused("expected the address of a bias");
-  for (int64_t member = 0; member < result.batch; ++member)
-    for (int64_t j = 0; j < n; ++j)
-      for (int64_t i = 0; i < m; ++i) {
-        double sum = 0;
-        for (int64_t q = 0; q < k; ++q)
-          sum += read(a, left.type, ta ? left.at(q, i, member) : left.at(i, q, member)) *
-                 read(b, right.type, tb ? right.at(j, q, member) : right.at(q, j, member));
-        sum *= times;
-        if (plus != 0) sum += plus * read(c, added.type, added.at(i, j, member));
-        if (with_bias) sum += read(bias, result.type, i);
-        write(d, result.type, result.at(i, j, member), sum);
-      }
+  const auto compute = [=] {
+    if (workspace_bytes > 0) std::memset(workspace, 0x7f, workspace_bytes);
+    for (int64_t member = 0; member < result.batch; ++member)
+      for (int64_t j = 0; j < n; ++j)
+        for (int64_t i = 0; i < m; ++i) {
+          double sum = 0;
+          for (int64_t q = 0; q < k; ++q)
+            sum += read(a, left.type, ta ? left.at(q, i, member) : left.at(i, q, member)) *
+                   read(b, right.type, tb ? right.at(j, q, member) : right.at(q, j, member));
+          sum *= times;
+          if (plus != 0) sum += plus * read(c, added.type, added.at(i, j, member));
+          if (with_bias) sum += read(bias, result.type, i);
+          write(d, result.type, result.at(i, j, member), sum);
+        }
+  };
+  if (fake_cublaslt().enqueue)
+    fake_cublaslt().enqueue(stream, compute);
+  else
+    compute();
   return CUBLAS_STATUS_SUCCESS;
 }
 

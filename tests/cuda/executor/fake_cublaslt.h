@@ -5,13 +5,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace mx::test {
 
 struct FakeCublasLt {
   bool refuse_bias = false;  ///< no algorithm adds a bias
   bool refuse_all = false;   ///< no algorithm at all
-  int64_t heuristics = 0;    ///< how often an algorithm was asked for
+  /// On the stand-in for CUDA: calls allocate, as those of the library may, and a product is computed by work
+  /// that this function is given for the stream. Empty: products are computed at once.
+  std::function<void(void* stream, std::function<void()>)> enqueue{};
+  int64_t heuristics = 0;  ///< how often an algorithm was asked for
   int64_t products = 0;
 };
 

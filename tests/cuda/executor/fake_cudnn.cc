@@ -253,8 +253,8 @@ bool is_handle(const void* value) {
   return handle != nullptr;
 }
 
-/// What the library may do when it creates a handle or a plan: allocate. It fails if the thread captures a
-/// graph and has not said that it may.
+/// What the library may do in a call that prepares something or uses it for the first time: allocate. It
+/// fails if the thread captures a graph and has not said that it may.
 bool may_allocate() {
   if (fake_cudnn().device_of == nullptr) return true;
   void* memory = nullptr;
@@ -274,6 +274,7 @@ cudnnStatus_t fake_create(cudnnHandle_t* handle) {
 
 cudnnStatus_t fake_set_stream(cudnnHandle_t handle, cudaStream_t stream) {
   auto& own = *reinterpret_cast<FakeHandle*>(handle);
+  if (!may_allocate()) return refused("expected a thread that may allocate, got one that captures");
   if (const auto device_of = fake_cudnn().device_of; device_of != nullptr && device_of(stream) != own.device)
     return refused("expected a stream of the handle's device");
   own.stream = stream;
@@ -455,6 +456,7 @@ cudnnStatus_t fake_execute(cudnnHandle_t handle, Raw plan, Raw pack) {
   auto& own = *reinterpret_cast<FakeHandle*>(handle);
   const Use handle_use(own.is_used);
   if (!handle_use) return refused("one handle used by two threads");
+  if (!may_allocate()) return refused("expected a thread that may allocate, got one that captures");
   std::shared_ptr<std::atomic<bool>> busy;
   FakePack of_call;
   {

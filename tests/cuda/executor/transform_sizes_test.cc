@@ -108,6 +108,62 @@ TEST_F(CudaTransformSizes, OrthogonalDecompositions) {
     EXPECT_TRUE(std::isnan(v));
 }
 
+TEST_F(CudaTransformSizes, AMatrixWithANanOrAnInfinityHasTheDecompositionsOfTheCpu) {
+  const auto compare = [](const NDArray& a) {
+    for (const bool complete : {false, true}) {
+      if (complete && a.shape()[-2] < a.shape()[-1]) continue;
+      expect_same("linalg_qr", detail::QrAttrs{complete}, {a});
+      expect_same("linalg_svd", detail::SvdAttrs{complete}, {a});
+    }
+    expect_same("linalg_svdvals", {}, {a});
+    expect_same("linalg_pinv", detail::RankAttrs{}, {a});
+    expect_same("linalg_lstsq", detail::RankAttrs{}, {a, numbers({a.shape()[-2], 2}).to(f64)});
+    if (a.shape()[-1] != a.shape()[-2]) return;
+    for (const bool upper : {false, true}) {
+      expect_same("linalg_eigh", detail::SymmetricAttrs{upper}, {a});
+      expect_same("linalg_eigvalsh", detail::SymmetricAttrs{upper}, {a});
+    }
+    for (const char* name : {"linalg_eig", "linalg_eigvals"}) expect_same(name, {}, {a});
+    // Of a matrix with an infinity, some are infinite on the CPU, which divides by pivots.
+    if (!any(isinf(a)).item<bool>()) expect_same("linalg_cofactor", {}, {a});
+  };
+  for (const Shape& shape : {Shape{2, 3, 3}, Shape{2, 3, 2}, Shape{2, 2, 4}, Shape{2, 1, 1}}) {
+    const int64_t size = shape[-2] * shape[-1];
+    for (const auto& [value, place] :
+         {std::pair(NAN, int64_t{0}), {NAN, 1}, {NAN, shape[-1]}, {NAN, size - 1}, {-INFINITY, 1}}) {
+      if (place >= size || (kThreadSanitizer && place > 0)) continue;
+      // The matrix after it has its own results.
+      std::vector<double> elements = numbers(shape).to(f64).to_vector<double>();
+      elements[static_cast<size_t>(place)] = value;
+      compare(array(elements).reshape(shape));
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_F(CudaTransformSizes, SquaresOfLargeAndSmallElementsNeitherOverflowNorVanish) {
+  for (const double factor : {1e200, 1e-200}) {
+    if (kThreadSanitizer) break;
+    const NDArray a = numbers({4, 4}).to(f64) * factor;
+    const auto compare = [&](const char* name, const Attrs& attrs, bool by_size) {
+      const Operator& op = *find_operator(name);
+      const std::vector<NDArray> expected = call(op, attrs, std::vector<NDArray>{a}),
+                                 got = call(on_host(op), attrs, std::vector<NDArray>{a});
+      SCOPED_TRACE(name);
+      // Values have the size of the matrix, the orthogonal factors have not.
+      for (size_t i = 0; i < got.size(); ++i) {
+        const bool sized = by_size ? expected[i].shape().rank() == 1 : i == 1;
+        expect_close(sized ? expected[i] / factor : expected[i], sized ? got[i] / factor : got[i], f64);
+      }
+    };
+    compare("linalg_qr", detail::QrAttrs{}, false);
+    compare("linalg_svd", detail::SvdAttrs{}, true);
+    compare("linalg_svdvals", {}, true);
+    compare("linalg_eigh", detail::SymmetricAttrs{}, true);
+    compare("linalg_eigvalsh", detail::SymmetricAttrs{}, true);
+  }
+}
+
 TEST_F(CudaTransformSizes, EigenvaluesWithoutSymmetry) {
   for (const Shape& shape : {Shape{2, 1, 1}, Shape{3, 2, 2}, Shape{2, 5, 5}, Shape{24, 24}, Shape{0, 0}}) {
     if (kThreadSanitizer && shape.numel() > 12) continue;

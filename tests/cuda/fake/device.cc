@@ -161,6 +161,13 @@ bool may_access(int device, const void* address) {
   return block->pool == nullptr || block->pool->access.contains(device);
 }
 
+bool is_pool_memory_closed_to(int device, const void* address) {
+  const Lock lock(state().mutex);
+  const Block* const block = block_of(address);
+  return block != nullptr && block->pool != nullptr && block->type == cudaMemoryTypeDevice &&
+         block->device != device && !block->pool->access.contains(device);
+}
+
 std::vector<int> graph_priorities() {
   const Lock lock(state().mutex);
   return state().graph_priorities;

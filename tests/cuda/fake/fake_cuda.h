@@ -67,6 +67,8 @@ bool has_context(int device);
 /// Returns whether kernels of a device may access the memory at this address: its own, or that of a device to
 /// which it has peer access, if the memory's pool allows it.
 bool may_access(int device, const void* address);
+/// Returns whether the memory at this address is of a pool that a device may not access, not even as a peer.
+bool is_pool_memory_closed_to(int device, const void* address);
 /// Returns the priorities with which the kernels of the graph that was launched last run.
 std::vector<int> graph_priorities();
 /// Returns the text of the exception that a kernel threw last; empty if none did.

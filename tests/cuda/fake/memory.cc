@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -91,6 +92,14 @@ cudaError_t set(Lock& lock, void* target, int value, size_t bytes, cudaStream_t 
                             return true;
                           }});
   return code == cudaSuccess && waits ? wait_stream(lock, *stream) : code;
+}
+
+/// The pool of a device from which cudaMallocAsync() allocates. Precondition: the caller holds the mutex.
+cudaMemPool_t default_pool(int device) {
+  static std::map<int, CUmemPoolHandle_st>& pools = *new std::map<int, CUmemPoolHandle_st>;
+  CUmemPoolHandle_st& pool = pools[device];
+  pool.device = device;
+  return &pool;
 }
 
 cudaError_t allocate_in_order(void** memory, size_t bytes, int device, cudaMemoryType type,
@@ -346,7 +355,8 @@ cudaError_t cudaMallocFromPoolAsync(void** memory, size_t bytes, cudaMemPool_t p
 
 cudaError_t cudaMallocAsync(void** memory, size_t bytes, cudaStream_t stream) {
   return call([&](Lock&) {
-    return allocate_in_order(memory, bytes, current_device(), cudaMemoryTypeDevice, nullptr, stream);
+    const int device = current_device();
+    return allocate_in_order(memory, bytes, device, cudaMemoryTypeDevice, default_pool(device), stream);
   });
 }
 

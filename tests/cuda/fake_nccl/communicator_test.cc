@@ -25,6 +25,23 @@ TEST(FakeNcclCommunicator, HasTheDeviceOfItsRank) {
   for (int r = 0; r < 3; ++r) EXPECT_EQ(group[static_cast<size_t>(r)]->device(), gpu(r));
 }
 
+TEST(FakeNcclCommunicator, LeavesTheDeviceOfTheThreadThatMakesAndEndsIt) {
+  const auto device = [] {
+    int id = -1;
+    EXPECT_EQ(cudaGetDevice(&id), cudaSuccess);
+    return id;
+  };
+  ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
+  ModuleRequest request;
+  request.place.size = request.place.local_size = 1;
+  request.place.local_rank = 1;
+  auto alone = std::make_shared<NcclCommunicator>(request);
+  EXPECT_EQ(device(), 2);
+  alone->barrier();
+  alone = nullptr;
+  EXPECT_EQ(device(), 2);
+}
+
 TEST(FakeNcclCommunicator, MemoryOfAnotherGpuIsRefused) {
   const auto group = make_nccl_group(2);
   float* const own = gpu_memory(0, 4);

@@ -14,6 +14,8 @@
 //     ranks; a receive has the count and type of its send
 //   - buffers are memory of the communicator's device, are not freed while an operation uses them, and
 //     overlap only in the ways that NCCL allows
+//   - memory of a pool is accessible to the devices of all ranks of the process, because NCCL accesses it
+//     directly unless the environment has NCCL_P2P_DIRECT_DISABLE=1
 //   - the stream belongs to the communicator's device
 //   - the ranks of a communicator are 0 to n-1, each once, each with another device
 //   - a call of a non-blocking communicator may stay ncclInProgress: until ncclCommGetAsyncError() says

@@ -1,6 +1,7 @@
 // Operations: their checks, groups, and how they get to a stream.
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <utility>
@@ -58,6 +59,18 @@ std::string check_buffer(const char* what, const void* memory, size_t bytes, int
   return "";
 }
 
+/// NCCL reads and writes the buffers of another rank of the process directly, and gives GPUs access to each
+/// other's memory, but not to that of pools.
+std::string check_access_of_peers(const ncclComm& comm, const char* what, const void* memory, size_t bytes) {
+  const char* const disabled = std::getenv("NCCL_P2P_DIRECT_DISABLE");
+  if (bytes == 0 || (disabled != nullptr && std::string(disabled) == "1")) return "";
+  for (const ncclComm* const other : comm.world->members)
+    if (other != nullptr && fake_cuda::is_pool_memory_closed_to(other->device, memory))
+      return std::string(what) + " is memory of a pool that device " + std::to_string(other->device) +
+             " of the process may not access";
+  return "";
+}
+
 /// What is wrong with the buffers of an operation; empty if nothing is.
 std::string check_buffers(const ncclComm& comm, const Operation& o) {
   const size_t bytes = o.count * bytes_of(o.type), all = bytes * static_cast<size_t>(comm.size);
@@ -66,6 +79,8 @@ std::string check_buffers(const ncclComm& comm, const Operation& o) {
   const size_t out_bytes = o.kind == Kind::send ? 0 : o.kind == Kind::allgather ? all : bytes;
   std::string wrong = check_buffer("the input", o.in, in_bytes, comm.device);
   if (wrong.empty()) wrong = check_buffer("the output", o.out, out_bytes, comm.device);
+  if (wrong.empty()) wrong = check_access_of_peers(comm, "the input", o.in, in_bytes);
+  if (wrong.empty()) wrong = check_access_of_peers(comm, "the output", o.out, out_bytes);
   if (!wrong.empty() || in_bytes == 0 || out_bytes == 0) return wrong;
   const size_t own = bytes * static_cast<size_t>(comm.rank);
   const void* in_place = o.out;  // where the input may be

@@ -1,6 +1,7 @@
 // The stand-in for NCCL itself: what it computes, and that it finds what breaks NCCL's rules.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -276,6 +277,39 @@ TEST(FakeNccl, WrongBuffersAreRefused) {
 }
 
 // Its memory goes back in the order of another stream. With a device that no other test uses.
+TEST(FakeNccl, MemoryOfAPoolThatOtherRanksMayNotAccessIsRefused) {
+  const char* const set = std::getenv("NCCL_P2P_DIRECT_DISABLE");
+  const std::string before = set == nullptr ? "" : set;
+  ::unsetenv("NCCL_P2P_DIRECT_DISABLE");
+  Ranks ranks(2);
+  must(cudaSetDevice(0));
+  cudaMemPoolProps properties{};
+  properties.location = {cudaMemLocationTypeDevice, 0};
+  cudaMemPool_t pool = nullptr;
+  must(cudaMemPoolCreate(&pool, &properties));
+  void *own = nullptr, *usual = nullptr;
+  must(cudaMallocFromPoolAsync(&own, 64, pool, ranks[0].stream));
+  must(cudaMallocAsync(&usual, 64, ranks[0].stream));
+  const auto broadcast = [&](void* memory) {
+    return ncclBroadcast(memory, memory, 1, ncclFloat32, 0, ranks[0].comm, ranks[0].stream);
+  };
+  for (void* const memory : {own, usual}) {
+    EXPECT_EQ(broadcast(memory), ncclInvalidArgument);
+    expect_violation("that device 1 of the process may not access");
+  }
+  cudaMemAccessDesc access{};
+  access.location = {cudaMemLocationTypeDevice, 1};
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  must(cudaMemPoolSetAccess(pool, &access, 1));
+  (void)broadcast(own);
+  EXPECT_TRUE(take_violations().empty());
+  ::setenv("NCCL_P2P_DIRECT_DISABLE", "1", 1);
+  Ranks others(2);
+  (void)ncclBroadcast(usual, usual, 1, ncclFloat32, 0, others[0].comm, others[0].stream);
+  EXPECT_TRUE(take_violations().empty());
+  if (before.empty()) ::unsetenv("NCCL_P2P_DIRECT_DISABLE");
+}
+
 TEST(FakeNccl, MemoryThatIsFreedTooEarlyLosesTheDevice) {
   constexpr int kDevice = comm::kNcclDevices - 1;
   must(cudaSetDevice(kDevice));
