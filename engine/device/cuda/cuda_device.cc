@@ -1,6 +1,7 @@
 #include "engine/device/cuda/cuda_device.h"
 
 #include <set>
+#include <string>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -195,9 +196,11 @@ void CudaDevice::lose(std::exception_ptr error) noexcept {
 
 std::exception_ptr CudaDevice::failed(cudaError_t code, const char* call, const char* file,
                                       int line) noexcept {
+  (void)cudaGetLastError();
   std::exception_ptr error;
   try {
-    throw_cuda_error(code, call, file, line);
+    const std::string lost = is_sticky(code) ? detail::concat("gpu(", id_, ") is lost: ") : "";
+    throw CudaError(code, call, file, line, lost.c_str());
   } catch (...) {
     error = std::current_exception();
   }

@@ -5,9 +5,10 @@
 
 namespace mx {
 
-CudaError::CudaError(cudaError_t code, const char* call, const char* file, int line)
-    : DeviceError(detail::concat("[cuda] expected success of ", call, ", got ", cudaGetErrorName(code), " (",
-                                 cudaGetErrorString(code), ") at ", file, ":", line)),
+CudaError::CudaError(cudaError_t code, const char* call, const char* file, int line, const char* subject)
+    : DeviceError(detail::concat("[cuda] ", subject == nullptr ? "" : subject, "expected success of ", call,
+                                 ", got ", cudaGetErrorName(code), " (", cudaGetErrorString(code), ") at ",
+                                 file, ":", line)),
       code_(code) {}
 
 void throw_cuda_error(cudaError_t code, const char* call, const char* file, int line) {

@@ -18,7 +18,8 @@ namespace mx {
 /// Thrown by MX_CUDA. Carries the CUDA error code, from which the backend recognises a lost device.
 class CudaError final : public DeviceError {
  public:
-  CudaError(cudaError_t code, const char* call, const char* file, int line);
+  /// `subject`: what the text says first, for instance "gpu(0) is lost: "; null: nothing.
+  CudaError(cudaError_t code, const char* call, const char* file, int line, const char* subject = nullptr);
   cudaError_t code() const { return code_; }
 
  private:

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -163,6 +164,13 @@ TEST(FakeCudaPrograms, MoreMemoryThanTheDeviceHasIsRefused) {
     try {
       lost.allocate(100, nullptr);
       expect("an allocation that fails", false);
+    } catch (const DeviceError& error) {
+      expect("an error that names the device",
+             std::string(error.what()).find("gpu(0) is lost") != std::string::npos);
+    }
+    // A stream that is made later finds the loss, too.
+    try {
+      lost.new_stream();
     } catch (const DeviceError&) {
     }
     try {
