@@ -262,7 +262,8 @@ void run_running(const KernelArgs& args) {
   *args.out[0].as<float>() = static_cast<float>(share);
 }
 
-// What the gradients of x, of the weight and of the bias read: only that of x reads the weight.
+// The inputs that each gradient reads: the gradient of x reads the weight, those of the weight and of the
+// bias do not.
 constexpr uint64_t kForwardReads[] = {bit_set(0, 1), bit_set(0), bit_set(0)};
 // Of x, mean, variance, weight and bias.
 constexpr uint64_t kInferenceReads[] = {bit_set(2, 3), bit_set(2, 3), bit_set(0, 1, 2, 3), bit_set(0, 1, 2),

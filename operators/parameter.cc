@@ -19,7 +19,7 @@ namespace mx {
 
 namespace {
 
-/// What the calling thread has computed last for a slot with a rule.
+/// A value that the calling thread has computed by the rule of a slot.
 struct ComputedValue {
   std::weak_ptr<const detail::Slot> slot;
   NDArray value;

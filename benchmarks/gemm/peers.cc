@@ -24,19 +24,12 @@ void onednn_sgemm(bool trans_a, bool trans_b, const GemmSize& size, const float*
 #ifdef MX_BENCH_OPENBLAS
 CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
 
-void openblas_sgemm(bool trans_a, bool trans_b, const GemmSize& size, const float* a, const float* b,
-                    float* c) {
+template <class T, auto kGemm>
+void openblas_gemm(bool trans_a, bool trans_b, const GemmSize& size, const T* a, const T* b, T* c) {
   const auto m = static_cast<blasint>(size.m), n = static_cast<blasint>(size.n),
              k = static_cast<blasint>(size.k);
-  cblas_sgemm(CblasRowMajor, flag(trans_a), flag(trans_b), m, n, k, 1.0F, a, trans_a ? m : k, b,
-              trans_b ? k : n, 0.0F, c, n);
-}
-void openblas_dgemm(bool trans_a, bool trans_b, const GemmSize& size, const double* a, const double* b,
-                    double* c) {
-  const auto m = static_cast<blasint>(size.m), n = static_cast<blasint>(size.n),
-             k = static_cast<blasint>(size.k);
-  cblas_dgemm(CblasRowMajor, flag(trans_a), flag(trans_b), m, n, k, 1.0, a, trans_a ? m : k, b,
-              trans_b ? k : n, 0.0, c, n);
+  kGemm(CblasRowMajor, flag(trans_a), flag(trans_b), m, n, k, T{1}, a, trans_a ? m : k, b, trans_b ? k : n,
+        T{0}, c, n);
 }
 #endif
 
@@ -48,8 +41,8 @@ std::vector<GemmPeer> gemm_peers() {
   peers.push_back({"onednn", [](int threads) { omp_set_num_threads(threads); }, onednn_sgemm, nullptr});
 #endif
 #ifdef MX_BENCH_OPENBLAS
-  peers.push_back(
-      {"openblas", [](int threads) { openblas_set_num_threads(threads); }, openblas_sgemm, openblas_dgemm});
+  peers.push_back({"openblas", [](int threads) { openblas_set_num_threads(threads); },
+                   openblas_gemm<float, cblas_sgemm>, openblas_gemm<double, cblas_dgemm>});
 #endif
   return peers;
 }

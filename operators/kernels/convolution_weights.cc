@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "ndarray/kernels/parallel.h"
@@ -158,12 +159,14 @@ void write_weights(const Correlation& c, const WeightsPlan& p, const T* sums, in
     if (p.by_channels()) {
       const T* const at = sums + r * p.run_pitch;
       if constexpr (std::is_same_v<S, T>) {
-        // Channels are adjacent in the sums, and taps in the result.
+        // Channels are adjacent in the sums, and taps in the result. The offsets of a vector's lanes must be
+        // indices of the size of an element.
         const hn::RebindToSigned<Lanes<T>> di;
         using Index = hn::TFromD<decltype(di)>;
         const auto lane_offsets =
             hn::Mul(hn::Iota(di, 0), hn::Set(di, static_cast<Index>(c.weights.channel)));
-        for (; ch + kL <= channels; ch += kL)
+        const bool fits = c.weights.channel <= std::numeric_limits<Index>::max() / kL;
+        for (; fits && ch + kL <= channels; ch += kL)
           for (size_t t = 0; t < from.size(); ++t)
             hn::ScatterIndex(hn::LoadU(d, at + from[t] + ch), d, row + ch * c.weights.channel + to[t],
                              lane_offsets);

@@ -83,8 +83,8 @@ cublasStatus_t refused(const std::string& why) {
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/// What the library may do in a call that prepares something or uses it for the first time: allocate. It
-/// fails if the thread captures a graph and has not said that it may.
+/// Allocates memory, as the library may do in any call. Returns false if that fails, because the thread
+/// captures a graph and is not exempt from the rules of captures.
 bool may_allocate() {
   if (!fake_cublaslt().enqueue) return true;
   void* memory = nullptr;

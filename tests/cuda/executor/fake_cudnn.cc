@@ -253,8 +253,8 @@ bool is_handle(const void* value) {
   return handle != nullptr;
 }
 
-/// What the library may do in a call that prepares something or uses it for the first time: allocate. It
-/// fails if the thread captures a graph and has not said that it may.
+/// Allocates memory, as the library may do in any call. Returns false if that fails, because the thread
+/// captures a graph and is not exempt from the rules of captures.
 bool may_allocate() {
   if (fake_cudnn().device_of == nullptr) return true;
   void* memory = nullptr;

@@ -1,4 +1,5 @@
-// Which operators have no CUDA kernel: none. The list can grow only together with a reason.
+// Every operator has a CUDA kernel, except those in a list, which is empty. A name in the list needs a
+// reason.
 #include <gtest/gtest.h>
 
 #include <map>
