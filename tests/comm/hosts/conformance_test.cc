@@ -1,11 +1,9 @@
 // The conformance suite over shared memory within simulated hosts and TCP between them: threads as ranks.
 
-#include <chrono>
+#include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -115,39 +113,67 @@ TEST(HostsCommunicator, TheModelMeasuresTwoLevelsWhereHostsHaveSeveralRanks) {
   }
 }
 
-/// Messages to other hosts pass one after the other through the cable of their host, at 10 MB/s.
-class SlowCable final : public testing::ForwardingTransport {
- public:
-  SlowCable(std::unique_ptr<Transport> below, std::shared_ptr<std::mutex> cable)
-      : ForwardingTransport(std::move(below)), cable_(std::move(cable)) {}
-  void post_send(int peer, const void* data, size_t bytes) override {
-    if (machine(peer) != machine(rank())) {
-      std::lock_guard lock(*cable_);
-      std::this_thread::sleep_for(std::chrono::nanoseconds(100 * bytes));
+TEST(HostsCommunicator, TheModelChoosesWhatTookTheLeastTime) {
+  const Group group = hosts_communicators("abab");
+  expect_ranks(group, [&](int, Communicator& member) {
+    const CostModel model = dynamic_cast<TransportCommunicator&>(member).fit(1);
+    for (const CostModel::Sample& sample : model.samples()) {
+      const double chosen = sample.us[static_cast<size_t>(model.choose(sample.bytes, Order::any))];
+      for (const double us : sample.us)
+        if (us > 0) {
+          EXPECT_LE(chosen, us) << sample.bytes << " bytes\n" << model.describe();
+        }
     }
+    EXPECT_NE(to_string(model.choose(256 * 1024, Order::rank)), std::string("two_level"));
+  });
+}
+
+/// Counts the bytes of messages to other hosts.
+class CountedCable final : public testing::ForwardingTransport {
+ public:
+  CountedCable(std::unique_ptr<Transport> below, std::shared_ptr<std::atomic<size_t>> bytes)
+      : ForwardingTransport(std::move(below)), bytes_(std::move(bytes)) {}
+  void post_send(int peer, const void* data, size_t bytes) override {
+    if (machine(peer) != machine(rank())) *bytes_ += bytes;
     below_->post_send(peer, data, bytes);
   }
 
  private:
-  const std::shared_ptr<std::mutex> cable_;
+  const std::shared_ptr<std::atomic<size_t>> bytes_;
 };
 
-// With two levels, each host sends a result once; otherwise each of its ranks sends its own part.
-TEST(HostsCommunicator, TwoLevelsAreChosenWhereTheNetworkIsSlow) {
+// With two levels, each of two hosts sends as many bytes as the result has: half of its sums, and half of the
+// result. With direct exchange, each of its two ranks sends that many.
+TEST(HostsCommunicator, TwoLevelsSendHalfTheBytesOverTheNetwork) {
   const test::Hosts hosts = "abab";
-  std::map<char, std::shared_ptr<std::mutex>> cables;
+  std::map<char, std::shared_ptr<std::atomic<size_t>>> cables;
   Group group;
   for (auto& transport : test::shared_group(hosts)) {
     auto& cable = cables[hosts[group.size()]];
-    if (cable == nullptr) cable = std::make_shared<std::mutex>();
+    if (cable == nullptr) cable = std::make_shared<std::atomic<size_t>>();
     group.push_back(std::make_shared<TransportCommunicator>(
-        std::make_unique<SlowCable>(std::move(transport), cable), 60000));
+        std::make_unique<CountedCable>(std::move(transport), cable), 60000));
   }
-  expect_ranks(group, [&](int, Communicator& member) {
-    const CostModel model = dynamic_cast<TransportCommunicator&>(member).fit(1);
-    EXPECT_EQ(to_string(model.choose(256 * 1024, Order::any)), std::string("two_level")) << model.describe();
-    EXPECT_NE(to_string(model.choose(256 * 1024, Order::rank)), std::string("two_level"));
-  });
+  constexpr size_t kCount = 64 * 1024;
+  const auto bytes_sent = [&](Algorithm algorithm) {
+    for (const auto& member : group) dynamic_cast<TransportCommunicator&>(*member).set_algorithm(algorithm);
+    for (const auto& cable : cables) *cable.second = 0;
+    expect_ranks(group, [&](int, Communicator& member) {
+      std::vector<float> values(kCount, 1.0f);
+      CallOptions call;
+      call.order = Order::any;
+      member.allreduce(values.data(), values.data(), kCount, Type::f32, call);
+      EXPECT_EQ(values, std::vector<float>(kCount, 4.0f)) << to_string(algorithm);
+    });
+    return std::map<char, size_t>{{'a', *cables['a']}, {'b', *cables['b']}};
+  };
+  const auto direct = bytes_sent(Algorithm::direct);
+  const auto two_level = bytes_sent(Algorithm::two_level);
+  for (const char host : {'a', 'b'}) {
+    // Each message has a small header.
+    EXPECT_NEAR(static_cast<double>(two_level.at(host)), kCount * sizeof(float), 4096) << host;
+    EXPECT_NEAR(static_cast<double>(direct.at(host)), 2 * kCount * sizeof(float), 4096) << host;
+  }
 }
 
 }  // namespace
