@@ -8,6 +8,7 @@
 #include "nn/detail/attend.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
+#include "operators/attention.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/matmul.h"
@@ -81,6 +82,13 @@ NDArray combined_mask(const AttendOptions& o, const AttendSizes& n, DType type) 
   return padding.defined() ? added(pairs) + added(padding) : added(pairs);
 }
 
+NDArray array_or_none(const Parameter& p) { return p.defined() ? p.array() : NDArray{}; }
+
+NDArray projection(const NDArray& x, const NDArray& weight, const NDArray& bias) {
+  const Arg input = detail::at_call(x);
+  return bias.defined() ? linear(input, weight, bias) : linear(input, weight);
+}
+
 /// Appends `count` keys, to which every query attends, to a mask of rank 4.
 NDArray with_more_keys(const NDArray& mask, int64_t count) {
   if (!mask.defined() || count == 0) return mask;
@@ -136,21 +144,24 @@ void MultiheadAttention::reset_parameters(Generator* generator) {
 
 MultiheadAttention::Projected MultiheadAttention::project(const NDArray& query, const NDArray& key,
                                                           const NDArray& value) const {
-  const auto apply = [](const NDArray& x, const NDArray& weight, const NDArray& bias) {
-    const Arg input = detail::at_call(x);
-    return bias.defined() ? linear(input, weight, bias) : linear(input, weight);
-  };
-  const NDArray bias = in_proj_bias.defined() ? in_proj_bias.array() : NDArray{};
+  const NDArray bias = array_or_none(in_proj_bias);
   if (in_proj_weight.defined() && same_array(query, key) && same_array(key, value)) {
-    const std::vector<NDArray> parts = split(apply(query, in_proj_weight, bias), int64_t{3}, -1);
+    const std::vector<NDArray> parts = split(projection(query, in_proj_weight, bias), int64_t{3}, -1);
     return {parts[0], parts[1], parts[2]};
   }
   const auto part = [&](const NDArray& x, const Parameter& own, int64_t i) {
     const Slice rows{i * width_, (i + 1) * width_};
     const NDArray weight = own.defined() ? own.array() : in_proj_weight.array().slice(0, rows);
-    return apply(x, weight, bias.defined() ? bias.slice(0, rows) : bias);
+    return projection(x, weight, bias.defined() ? bias.slice(0, rows) : bias);
   };
   return {part(query, q_proj_weight, 0), part(key, k_proj_weight, 1), part(value, v_proj_weight, 2)};
+}
+
+NDArray MultiheadAttention::attend_packed(const NDArray& x, const NDArray& mask, bool causal,
+                                          bool batch_first) const {
+  const NDArray qkv = projection(x, in_proj_weight, array_or_none(in_proj_bias));
+  return attention_packed(detail::at_call(qkv),
+                          {.heads = heads_, .batch_first = batch_first, .causal = causal}, mask);
 }
 
 std::pair<NDArray, NDArray> MultiheadAttention::forward(const NDArray& query, const NDArray& key,
@@ -180,6 +191,12 @@ std::pair<NDArray, NDArray> MultiheadAttention::forward(const NDArray& query, co
            key.shape(), " and ", value.shape());
   const AttendSizes n{q.shape()[batch], heads_, q.shape()[steps], k.shape()[steps]};
   NDArray mask = combined_mask(options, n, q.dtype());
+  const double dropped = train_mode() ? dropout_ : 0;
+  if (in_proj_weight.defined() && same_array(q, k) && same_array(k, v) && !bias_k.defined() &&
+      !add_zero_attn_ && dropped == 0 && !options.need_weights) {
+    const NDArray y = out_proj(attend_packed(q, mask, options.is_causal, !steps_first), detail::call_site());
+    return {batched ? y : y.squeeze(0), {}};
+  }
   Projected p = project(q, k, v);
   if (steps_first)
     for (NDArray* x : {&p.q, &p.k, &p.v}) *x = x->swap_axes(0, 1);
@@ -201,12 +218,9 @@ std::pair<NDArray, NDArray> MultiheadAttention::forward(const NDArray& query, co
   const bool causal_kernel = options.is_causal && appended == 0;
   if (options.is_causal && appended > 0)
     mask = detail::with_causal(mask, n.queries, n.keys + appended, {.appended = appended}, q.context());
-  auto [y, weights] = detail::attend(detail::in_heads(p.q, heads_), detail::in_heads(p.k, heads_),
-                                     detail::in_heads(p.v, heads_),
-                                     {.mask = mask,
-                                      .causal = causal_kernel,
-                                      .dropout = train_mode() ? dropout_ : 0,
-                                      .need_weights = options.need_weights});
+  auto [y, weights] = detail::attend(
+      detail::in_heads(p.q, heads_), detail::in_heads(p.k, heads_), detail::in_heads(p.v, heads_),
+      {.mask = mask, .causal = causal_kernel, .dropout = dropped, .need_weights = options.need_weights});
   y = out_proj(steps_first ? detail::joined_heads_of_steps(y) : detail::joined_heads(y), detail::call_site());
   if (!batched) y = y.squeeze(0);
   if (!options.need_weights) return {y, {}};

@@ -97,6 +97,8 @@ class MultiheadAttention : public ModuleOf<MultiheadAttention> {
     NDArray q, k, v;  // (batch, length, width)
   };
   Projected project(const NDArray& query, const NDArray& key, const NDArray& value) const;
+  /// Projects x, of which each row attends to the others, without its queries, keys and values one by one.
+  NDArray attend_packed(const NDArray& x, const NDArray& mask, bool causal, bool batch_first) const;
 
   int64_t width_, heads_, kdim_, vdim_;
   double dropout_;

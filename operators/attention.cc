@@ -49,7 +49,7 @@ void run(const KernelArgs& args) {
 
 void run_backward(const KernelArgs& args) {
   kernels::attention_backward(args, args.out[0], args.out[1], args.out[2], args.in[0], args.in[1], args.in[2],
-                              args.in[3], args.in[4], args.in[5], optional_input(args, 6),
+                              args.in[3], args.in[4], {.delta = &args.in[5]}, optional_input(args, 6),
                               options_of(args.attr<AttentionAttrs>(), args.in[1].shape[3]));
 }
 
@@ -102,7 +102,8 @@ void gradient(GradientContext& g) {
 
 namespace detail {
 OperatorFamily family_attention() {
-  return {&kAttention, &kAttentionBackward, &kAttentionDropout, &kAttentionDropoutBackward};
+  return {&kAttention,       &kAttentionBackward,      &kAttentionDropout, &kAttentionDropoutBackward,
+          &kAttentionPacked, &kAttentionPackedBackward};
 }
 }  // namespace detail
 

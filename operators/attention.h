@@ -9,6 +9,12 @@
 // the gradient of a mask are wanted: then the scores are stored.
 //
 // A row whose keys are all masked gives zeros.
+//
+// The result of one projection often has queries, keys and values side by side, as those of
+// MultiheadAttention and GPT-2. attention_packed() takes it as it is, and its result and its gradient have
+// that layout, too, so nothing is cut, moved or put together:
+//
+//   NDArray y = attention_packed(linear(x, w), {.heads = 8, .causal = true});   // (B, L, 3 * D) to (B, L, D)
 #pragma once
 
 #include <cstdint>
@@ -48,6 +54,23 @@ struct AttentionDropoutAttrs {
   }
 };
 
+struct AttentionPackedAttrs {
+  int64_t heads = 1;
+  int64_t groups = 0;
+  bool batch_first = true;
+  double scale = 0;
+  bool causal = false;
+  template <class V>
+  static void fields(V&& v) {
+    v("heads", &AttentionPackedAttrs::heads, "the number of heads of the queries");
+    v("groups", &AttentionPackedAttrs::groups, "the number of heads of keys and values; 0: `heads`");
+    v("batch_first", &AttentionPackedAttrs::batch_first, "arrays are (B, L, ...); otherwise (L, B, ...)");
+    v("scale", &AttentionPackedAttrs::scale, "the factor of the scores; 0: 1 / sqrt(E)");
+    v("causal", &AttentionPackedAttrs::causal, "query i attends to keys 0 to i only");
+  }
+};
+using AttentionPackedOptions = AttentionPackedAttrs;
+
 /// Returns the attention of q to v. `mask` is empty, or broadcasts to (B, H, L, S) (for q of rank 3: to
 /// (B, L, S)): bool, true where a query attends to a key, or floating point, which is added to the scores.
 /// Throws InvalidArgument for shapes and types that do not fit.
@@ -60,5 +83,12 @@ NDArray scaled_dot_product_attention(const Arg& q, const NDArray& k, const NDArr
 NDArray attention_with_dropout(const Arg& q, const NDArray& k, const NDArray& v, RealArg p,
                                const NDArray& mask = {}, const AttentionOptions& options = {},
                                Generator* generator = nullptr);
+
+/// The attention of a sequence to itself, with its queries, keys and values in one array.
+/// qkv: (B, L, (H + 2 G) * E), with H = heads and G = groups: the heads of the queries, then those of the
+/// keys, then those of the values, each of E numbers. The result is (B, L, H * E). With `batch_first` false,
+/// B and L change places in both. `mask`, types and memory: as for scaled_dot_product_attention().
+/// Throws InvalidArgument for shapes, numbers of heads and types that do not fit.
+NDArray attention_packed(const Arg& qkv, const AttentionPackedOptions& options, const NDArray& mask = {});
 
 }  // namespace mx

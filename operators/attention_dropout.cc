@@ -57,7 +57,8 @@ void run_dropped(const KernelArgs& args) {
 
 void run_dropped_backward(const KernelArgs& args) {
   kernels::attention_backward(args, args.out[0], args.out[1], args.out[2], args.in[0], args.in[1], args.in[2],
-                              args.in[3], args.in[4], args.in[5], input_if_present(args, kKeyOfBackward + 1),
+                              args.in[3], args.in[4], {.delta = &args.in[5]},
+                              input_if_present(args, kKeyOfBackward + 1),
                               dropped_options(args, args.in[1].shape[3], args.in[kKeyOfBackward]));
 }
 

@@ -60,9 +60,13 @@ void check_attention(const InferContext& c, size_t first, size_t mask, double sc
   MX_CHECK(k[1] == 0 ? q[1] == 0 : q[1] % k[1] == 0, InvalidArgument, "[", c.name(),
            "] expected a number of heads of q that is a multiple of that of k and v, got ", q[1], " and ",
            k[1]);
+  check_attention_options(c, mask, scale, type, {q[0], q[1], q[2], k[2]});
+}
+
+void check_attention_options(const InferContext& c, size_t mask, double scale, DType type,
+                             const Shape& scores) {
   MX_CHECK(std::isfinite(scale), InvalidArgument, "[", c.name(), "] expected a finite scale, got ", scale);
   if (c.inputs() <= mask) return;
-  const Shape scores{q[0], q[1], q[2], k[2]};
   MX_CHECK(c.dtype(mask) == bool_ || c.dtype(mask) == type, InvalidArgument, "[", c.name(),
            "] expected a mask of bool or of the type of q, ", type, ", got ", c.dtype(mask));
   MX_CHECK(broadcasts_to(c.shape(mask), scores), InvalidArgument, "[", c.name(),
@@ -91,20 +95,24 @@ int64_t attention_work_backward(const InferContext& c) {
   return q[0] * q[1] * q[2] * k[2] * (3 * q[3] + 2 * v[3]);
 }
 
-NDArray attention_delta(GradientContext& g, const NDArray& dy) {
-  const DType type = g.output(1).dtype();
-  const NDArray delta = sum(dy.to(type) * g.output(0).to(type), -1);
-  return g.head(1).defined() ? delta - g.head(1) : delta;
+NDArray attention_delta(const NDArray& dy, const NDArray& y, const NDArray& dsums, DType type) {
+  const NDArray delta = sum(dy.to(type) * y.to(type), -1);
+  return dsums.defined() ? delta - dsums : delta;
 }
 
-void attention_gradient_by_operators(GradientContext& g, const AttentionAttrs& attrs, size_t mask_input,
-                                     const DroppedWeights& dropped, const NDArray& dy, const NDArray& delta) {
+NDArray attention_delta(GradientContext& g, const NDArray& dy) {
+  return attention_delta(dy, g.output(0), g.head(1), g.output(1).dtype());
+}
+
+AttentionGradients attention_gradients_by_operators(const AttentionArrays& of, const AttentionAttrs& attrs,
+                                                    const DroppedWeights& dropped, const NDArray& dy,
+                                                    const NDArray& delta, const bool (&wanted)[4]) {
   // The sums are those of scores that were not rounded, so 16-bit types are computed in f32 here, too.
-  const NDArray& sums = g.output(1);
+  const NDArray& sums = of.sums;
   const DType type = sums.dtype();
-  const NDArray q = g.input(0).to(type), head = dy.to(type);
-  const int64_t heads = q.shape()[1], groups = g.input(1).shape()[1];
-  const NDArray k = for_all_heads(g.input(1).to(type), heads), v = for_all_heads(g.input(2).to(type), heads);
+  const NDArray q = of.q.to(type), head = dy.to(type);
+  const int64_t heads = q.shape()[1], groups = of.k.shape()[1];
+  const NDArray k = for_all_heads(of.k.to(type), heads), v = for_all_heads(of.v.to(type), heads);
   const double scale = attention_scale(attrs.scale, q.shape()[3]);
   const NDArray no_key = less(sums, -std::numeric_limits<double>::max()).expand_dims(-1);
   NDArray scores = matmul(q, columns_first(k)) * scale;
@@ -112,12 +120,11 @@ void attention_gradient_by_operators(GradientContext& g, const AttentionAttrs& a
   if (attrs.causal)
     out = logical_or(out,
                      logical_not(causal_mask(q.shape()[2], k.shape()[2], attrs.causal_offset, q.context())));
-  if (g.inputs() > mask_input) {
-    const NDArray& mask = g.input(mask_input);
-    if (mask.dtype() == bool_)
-      out = logical_or(out, logical_not(mask));
+  if (of.mask.defined()) {
+    if (of.mask.dtype() == bool_)
+      out = logical_or(out, logical_not(of.mask));
     else
-      scores = scores + mask;
+      scores = scores + of.mask;
   }
   // Where a weight is zero, exp() must not see the score: it may be infinite.
   const NDArray inside = where(out, 0, scores - where(no_key, 0, sums.expand_dims(-1)));
@@ -131,10 +138,25 @@ void attention_gradient_by_operators(GradientContext& g, const AttentionAttrs& a
     dweights = where(keep, dweights * factor, 0);
   }
   const NDArray dscores = weights * (dweights - delta.expand_dims(-1));
-  if (g.wanted(0)) g.set(0, matmul(dscores, k) * scale);
-  if (g.wanted(1)) g.set(1, over_groups(matmul(columns_first(dscores), q) * scale, groups));
-  if (g.wanted(2)) g.set(2, over_groups(matmul(columns_first(kept_weights), head), groups));
-  if (g.inputs() > mask_input && g.wanted(mask_input)) g.set(mask_input, dscores);
+  AttentionGradients found;
+  if (wanted[0]) found.q = matmul(dscores, k) * scale;
+  if (wanted[1]) found.k = over_groups(matmul(columns_first(dscores), q) * scale, groups);
+  if (wanted[2]) found.v = over_groups(matmul(columns_first(kept_weights), head), groups);
+  if (wanted[3]) found.mask = dscores;
+  return found;
+}
+
+void attention_gradient_by_operators(GradientContext& g, const AttentionAttrs& attrs, size_t mask_input,
+                                     const DroppedWeights& dropped, const NDArray& dy, const NDArray& delta) {
+  const bool has_mask = g.inputs() > mask_input;
+  const bool wanted[] = {g.wanted(0), g.wanted(1), g.wanted(2), has_mask && g.wanted(mask_input)};
+  const AttentionGradients found = attention_gradients_by_operators(
+      {g.input(0), g.input(1), g.input(2), has_mask ? g.input(mask_input) : NDArray{}, g.output(1)}, attrs,
+      dropped, dy, delta, wanted);
+  const NDArray* const gradients[] = {&found.q, &found.k, &found.v};
+  for (size_t i = 0; i < 3; ++i)
+    if (wanted[i]) g.set(i, *gradients[i]);
+  if (wanted[3]) g.set(mask_input, found.mask);
 }
 
 }  // namespace mx::detail

@@ -1,11 +1,12 @@
-// Code that the operators of attention, with and without a dropout, share: checks, costs, and gradients made
-// of operators. Internal.
+// Code that the operators of attention share, with and without a dropout, packed or not: checks, costs, and
+// gradients made of operators. Internal.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 
+#include "ndarray/tensor.h"
 #include "operators/attention.h"
 #include "operators/operator.h"
 
@@ -18,13 +19,18 @@ inline double attention_scale(double given, int64_t width) {
 
 /// Checks q, k, v, which are inputs `first` and following, and the mask, input `mask`, if there is one.
 void check_attention(const InferContext& c, size_t first, size_t mask, double scale);
+/// Checks the scale and the mask, input `mask`, if there is one. `scores`: the shape of the scores.
+void check_attention_options(const InferContext& c, size_t mask, double scale, DType type,
+                             const Shape& scores);
 /// Checks the inputs of a backward operator: dy, q, k, v, sums, delta, and the mask, input `mask`.
 void check_attention_backward(const InferContext& c, size_t mask, double scale);
 
 int64_t attention_work(const InferContext& c);           ///< of q, k, v
 int64_t attention_work_backward(const InferContext& c);  ///< of dy, q, k, v
 
-/// The sum of dy * y over a row, less the gradient of the sums, for outputs y and sums.
+/// The sum of dy * y over a row, less `dsums`, the gradient of the sums, which may be an empty handle.
+NDArray attention_delta(const NDArray& dy, const NDArray& y, const NDArray& dsums, DType type);
+/// The same for outputs y and sums.
 NDArray attention_delta(GradientContext& g, const NDArray& dy);
 
 /// A dropout of the weights; without one, `key` is an empty handle.
@@ -32,11 +38,49 @@ struct DroppedWeights {
   double p = 0;
   NDArray key{};
 };
-/// The gradients from stored scores, by operators: for gradients of gradients, and for the mask. Inputs 0 to
-/// 2 are q, k and v, the outputs y and sums.
+/// What an attention is of, and what came of it; `mask` may be an empty handle.
+struct AttentionArrays {
+  NDArray q, k, v, mask, sums;
+};
+struct AttentionGradients {
+  NDArray q, k, v, mask;
+};
+/// The gradients from stored scores, by operators: for gradients of gradients, and for the mask. `wanted`:
+/// which of them; the others are empty handles.
+AttentionGradients attention_gradients_by_operators(const AttentionArrays& of, const AttentionAttrs& attrs,
+                                                    const DroppedWeights& dropped, const NDArray& dy,
+                                                    const NDArray& delta, const bool (&wanted)[4]);
+/// The same for an operator whose inputs 0 to 2 are q, k and v, and whose outputs are y and sums.
 void attention_gradient_by_operators(GradientContext& g, const AttentionAttrs& attrs, size_t mask_input,
                                      const DroppedWeights& dropped, const NDArray& dy, const NDArray& delta);
 
-extern const Operator kAttentionDropout, kAttentionDropoutBackward;
+/// The sizes of a packed attention of `packed`, as check_packed_attention() allows it.
+struct PackedSizes {
+  PackedSizes(const AttentionPackedAttrs& a, const Shape& packed)
+      : heads(a.heads),
+        groups(a.groups == 0 ? a.heads : a.groups),
+        batch_axis(a.batch_first ? 0 : 1),
+        width(packed[2] / (heads + 2 * groups)) {}
+  int64_t heads, groups;
+  int batch_axis;
+  int64_t width;  ///< of a head
+
+  /// Returns `count` heads from head `first` on of a packed array, as (batch, head, length, width). Queries
+  /// begin with head 0, keys with head `heads`, values with head `heads + groups`.
+  Tensor part(const Tensor& packed, int64_t first, int64_t count) const {
+    const int b = batch_axis, steps = 1 - b;
+    const int64_t step = packed.strides[2];
+    return {element_at(packed.data, packed.dtype, first * width * step),
+            packed.dtype,
+            {packed.shape[b], count, packed.shape[steps], width},
+            {packed.strides[b], width * step, packed.strides[steps], step}};
+  }
+  Tensor queries(const Tensor& packed) const { return part(packed, 0, heads); }
+  Tensor keys(const Tensor& packed) const { return part(packed, heads, groups); }
+  Tensor values(const Tensor& packed) const { return part(packed, heads + groups, groups); }
+};
+
+extern const Operator kAttentionDropout, kAttentionDropoutBackward, kAttentionPacked,
+    kAttentionPackedBackward;
 
 }  // namespace mx::detail

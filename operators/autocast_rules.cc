@@ -9,7 +9,8 @@ std::span<const AutocastRules> autocast_rules() {
   static constexpr AutocastRules kRules[] = {
       // Products.
       {AutocastRule::lower,
-       "addmm attention attention_dropout convolution convolution_transpose dot gru gru_inference linear "
+       "addmm attention attention_dropout attention_packed convolution convolution_transpose dot gru "
+       "gru_inference linear "
        "lstm "
        "lstm_inference matmul rnn rnn_inference"},
       // Sums over many elements, functions that leave the range of f16 or amplify rounding, losses,
@@ -35,7 +36,7 @@ std::span<const AutocastRules> autocast_rules() {
       {AutocastRule::keep,
        "abs adaptive_avg_pool adaptive_avg_pool_backward adaptive_max_pool all any argmax argmin "
        "argpartition argselect argsort argwhere atan attention_backward "
-       "attention_dropout_backward avg_pool avg_pool_backward "
+       "attention_dropout_backward attention_packed_backward avg_pool avg_pool_backward "
        "batch_norm_backward bernoulli bernoulli_of binomial bitwise_and bitwise_not bitwise_or "
        "bitwise_xor cast categorical cbrt ceil convolution_weights cos count_nonzero "
        "cross_entropy_backward ctc_loss_backward cummax cummin distance_backward dropout "

@@ -10,6 +10,7 @@
 #include "nn/detail/attend.h"
 #include "nn/detail/call_site.h"
 #include "nn/init.h"
+#include "operators/attention.h"
 #include "operators/elementwise_binary.h"
 #include "operators/elementwise_unary.h"
 #include "operators/matmul.h"
@@ -84,7 +85,11 @@ GPTBlock::Attention::Attention(const GPTOptions& o)
 
 NDArray GPTBlock::Attention::run(const NDArray& x, const KeyValueCache* cache, int64_t layer) const {
   const std::source_location where = detail::call_site();
-  const std::vector<NDArray> parts = split({c_attn(x, where), where}, int64_t{3}, -1);
+  const NDArray projected = c_attn(x, where);
+  const double dropped = train_mode() ? dropout : 0;
+  if (cache == nullptr && dropped == 0)
+    return c_proj(attention_packed({projected, where}, {.heads = heads, .causal = true}), where);
+  const std::vector<NDArray> parts = split({projected, where}, int64_t{3}, -1);
   const NDArray q = detail::in_heads(parts[0], heads);
   NDArray k = detail::in_heads(parts[1], heads), v = detail::in_heads(parts[2], heads);
   int64_t before = 0;
@@ -93,9 +98,7 @@ NDArray GPTBlock::Attention::run(const NDArray& x, const KeyValueCache* cache, i
     before = k.shape()[2] - q.shape()[2];
   }
   const NDArray y =
-      detail::attend(q, k, v,
-                     {.causal = true, .causal_offset = before, .dropout = train_mode() ? dropout : 0})
-          .first;
+      detail::attend(q, k, v, {.causal = true, .causal_offset = before, .dropout = dropped}).first;
   return c_proj(detail::joined_heads(y), where);
 }
 

@@ -18,14 +18,6 @@ namespace {
 
 using namespace attention_tiles;
 
-/// The value combined over the threads beside each other.
-template <class A, class F>
-__device__ A over_row(A value, const F& combine) {
-  for (int distance = 1; distance < kAcross; distance *= 2)
-    value = combine(value, shuffle_xor(value, distance));
-  return value;
-}
-
 /// Returns the factor that makes sums of exponentials less `top` those of exponentials less `now`.
 template <class A>
 __device__ A rescaled(A top, A now) {
@@ -150,12 +142,11 @@ Array4 scratch_array(const Problem& p, A* data, int64_t n) {
 }
 
 template <class A, int kRowsOfThread, int kColumns>
-void start(const KernelArgs& args, const Problem& p) {
+void start(const KernelArgs& args, const Problem& p, const Array4& y, const Array4& sums) {
   using L = Layout<A, kRowsOfThread>;
   const int64_t chunks = std::max<int64_t>(1, parts(p.values, kColumns));
   const bool keeps = L::bytes(L::slices(p.width)) <= kMostShared;
   const size_t shared = L::bytes(keeps ? L::slices(p.width) : 1);
-  const Array4 y = array_of(args.out[0]), sums = array_of(args.out[1]);
   const int64_t blocks = p.batches * p.heads * parts(p.rows, L::kRows) * chunks;
   if constexpr (kRowsOfThread == 1) {
     // One tile has all rows, so it depends on the shapes, and with `causal` on the offset, only.
@@ -177,20 +168,28 @@ void start(const KernelArgs& args, const Problem& p) {
          attention_rows<A, kRowsOfThread, kColumns, false>, p, y, sums, chunks, keeps, KeyParts{1, p.keys});
 }
 
-void run(const KernelArgs& args, const Problem& p) {
+void run(const KernelArgs& args, const Problem& p, const Tensor& result) {
+  const Array4 y = array_of(result), sums = array_of(args.out[1]);
   if (p.batches * p.heads * p.rows == 0) return;
   visit_real(args.in[0].dtype, [&]<class A>() {
     const bool few = p.rows <= kDown;  // such as the one row of the next token
     if (p.values <= 64 || kMostColumns<A> == 64)
-      few ? start<A, 1, 64>(args, p) : start<A, kMostRows<A>, 64>(args, p);
+      few ? start<A, 1, 64>(args, p, y, sums) : start<A, kMostRows<A>, 64>(args, p, y, sums);
     else
-      few ? start<A, 1, kMostColumns<A>>(args, p) : start<A, kMostRows<A>, kMostColumns<A>>(args, p);
+      few ? start<A, 1, kMostColumns<A>>(args, p, y, sums)
+          : start<A, kMostRows<A>, kMostColumns<A>>(args, p, y, sums);
   });
 }
 
 }  // namespace
 
-void attention(const KernelArgs& args) { run(args, problem_of(args, args.attr<AttentionAttrs>(), 0, 3)); }
-void attention_dropout(const KernelArgs& args) { run(args, dropped_problem_of(args, 0, 3)); }
+void attention(const KernelArgs& args) {
+  run(args, problem_of(args, args.attr<AttentionAttrs>(), 0, 3), args.out[0]);
+}
+void attention_dropout(const KernelArgs& args) { run(args, dropped_problem_of(args, 0, 3), args.out[0]); }
+void attention_packed(const KernelArgs& args) {
+  const detail::PackedSizes n(args.attr<AttentionPackedAttrs>(), args.in[0].shape);
+  run(args, packed_problem_of(args, n, 0, 1), n.queries(args.out[0]));
+}
 
 }  // namespace mx::cuda

@@ -235,6 +235,14 @@ __device__ inline void load_tile(A* to, const Rows& rows, int row, int64_t colum
 __device__ inline int across() { return static_cast<int>(threadIdx.x) % kAcross; }
 __device__ inline int down() { return static_cast<int>(threadIdx.x) / kAcross; }
 
+/// The value combined over the threads beside each other.
+template <class A, class F>
+__device__ inline A over_row(A value, const F& combine) {
+  for (int distance = 1; distance < kAcross; distance *= 2)
+    value = combine(value, shuffle_xor(value, distance));
+  return value;
+}
+
 /// The block's own rows, of which slices are kept in shared memory: all, or the one in use.
 template <class A, int kRowsOfThread>
 struct OwnRows {
@@ -451,9 +459,9 @@ struct BlockPlace {
 
 __host__ __device__ inline int64_t parts(int64_t n, int64_t each) { return (n + each - 1) / each; }
 
-/// The inputs begin with q at `first`. `mask` is the place of the mask, if there is one.
-inline Problem problem_of(const KernelArgs& args, const AttentionAttrs& attrs, size_t first, size_t mask) {
-  const Tensor &q = args.in[first], &k = args.in[first + 1], &v = args.in[first + 2];
+/// `mask` is the place of the mask among the inputs, if there is one.
+inline Problem problem_of(const KernelArgs& args, const AttentionAttrs& attrs, const Tensor& q,
+                          const Tensor& k, const Tensor& v, size_t mask) {
   Problem p{};
   p.q = array_of(q);
   p.k = array_of(k);
@@ -474,6 +482,20 @@ inline Problem problem_of(const KernelArgs& args, const AttentionAttrs& attrs, s
     p.bool_mask = args.in[mask].dtype == bool_;
   }
   return p;
+}
+
+/// The inputs begin with q at `first`.
+inline Problem problem_of(const KernelArgs& args, const AttentionAttrs& attrs, size_t first, size_t mask) {
+  return problem_of(args, attrs, args.in[first], args.in[first + 1], args.in[first + 2], mask);
+}
+
+/// A packed attention; the array is input `packed`.
+inline Problem packed_problem_of(const KernelArgs& args, const detail::PackedSizes& n, size_t packed,
+                                 size_t mask) {
+  const auto& a = args.attr<AttentionPackedAttrs>();
+  const Tensor& qkv = args.in[packed];
+  return problem_of(args, {.scale = a.scale, .causal = a.causal}, n.queries(qkv), n.keys(qkv), n.values(qkv),
+                    mask);
 }
 
 /// With a dropout by the key at input `key`, behind which a mask may follow.

@@ -3,6 +3,7 @@
 // and once by those that add up dk and dv, a tile of keys each.
 #include "operators/cuda/attention.cuh"
 #include "operators/cuda_kernels.h"
+#include "operators/scratch.h"
 
 namespace mx::cuda {
 namespace {
@@ -121,8 +122,26 @@ __global__ void __launch_bounds__(kThreads)
                  of_values);
 }
 
+/// delta = the sum of dy * y over each row. Threads beside each other have one row.
+template <class A>
+__global__ void __launch_bounds__(kThreads) row_products(Problem p, Array4 dy, Array4 y, Array4 delta) {
+  const int64_t all = p.batches * p.heads * p.rows, place = static_cast<int64_t>(blockIdx.x) * kDown + down();
+  const int64_t number = place < all ? place : all - 1;  // all threads of a warp take part in the sum
+  const int64_t row = number % p.rows, h = number / p.rows % p.heads, b = number / p.rows / p.heads;
+  A sum = 0;
+  for (int64_t c = across(); c < p.values; c += kAcross)
+    sum += load_real<A>(dy.elements, dy.at(b, h, row, c)) * load_real<A>(y.elements, y.at(b, h, row, c));
+  sum = over_row(sum, [](A left, A right) { return left + right; });
+  if (across() == 0 && place < all) store_real(delta.elements, delta.at(b, h, row), sum);
+}
+
+/// Where the gradients go.
+struct Gradients {
+  Array4 q, k, v;
+};
+
 template <class A, int kRowsOfThread, int kColumns>
-void start(const KernelArgs& args, const Problem& p, const Heads& heads) {
+void start(const KernelArgs& args, const Problem& p, const Heads& heads, const Gradients& to) {
   using L = Layout<A, kRowsOfThread>;
   const int64_t both = L::slices(p.width) + L::slices(p.values);
   const bool keeps = L::bytes(both) <= kMostShared;
@@ -130,25 +149,28 @@ void start(const KernelArgs& args, const Problem& p, const Heads& heads) {
   if (const int64_t heads_of_q = p.batches * p.heads; heads_of_q * p.rows > 0 && p.width > 0) {
     const int64_t chunks = parts(p.width, kColumns);
     launch(stream_of(args), whole_grid(heads_of_q * parts(p.rows, L::kRows) * chunks), kThreads, bytes,
-           query_gradient<A, kRowsOfThread, kColumns>, p, heads, array_of(args.out[0]), chunks, keeps);
+           query_gradient<A, kRowsOfThread, kColumns>, p, heads, to.q, chunks, keeps);
   }
   const int64_t widest = std::max(p.width, p.values), groups = p.batches * p.groups;
   if (groups * p.keys > 0 && widest > 0) {
     const int64_t chunks = parts(widest, kColumns);
     launch(stream_of(args), whole_grid(groups * parts(p.keys, L::kRows) * chunks), kThreads, bytes,
-           key_gradients<A, kRowsOfThread, kColumns>, p, heads, array_of(args.out[1]), array_of(args.out[2]),
-           chunks, keeps);
+           key_gradients<A, kRowsOfThread, kColumns>, p, heads, to.k, to.v, chunks, keeps);
   }
+}
+
+template <class A>
+void start(const KernelArgs& args, const Problem& p, const Heads& heads, const Gradients& to) {
+  if (std::max(p.width, p.values) <= 64)
+    start<A, kMostRows<A>, 64>(args, p, heads, to);
+  else
+    start<A, kMostRows<A>, kMostColumns<A>>(args, p, heads, to);
 }
 
 void run(const KernelArgs& args, const Problem& p) {
   const Heads heads{array_of(args.in[0]), array_of(args.in[4]), array_of(args.in[5])};
-  visit_real(args.in[1].dtype, [&]<class A>() {
-    if (std::max(p.width, p.values) <= 64)
-      start<A, kMostRows<A>, 64>(args, p, heads);
-    else
-      start<A, kMostRows<A>, kMostColumns<A>>(args, p, heads);
-  });
+  const Gradients to{array_of(args.out[0]), array_of(args.out[1]), array_of(args.out[2])};
+  visit_real(args.in[1].dtype, [&]<class A>() { start<A>(args, p, heads, to); });
 }
 
 }  // namespace
@@ -157,5 +179,22 @@ void attention_backward(const KernelArgs& args) {
   run(args, problem_of(args, args.attr<AttentionAttrs>(), 1, 6));
 }
 void attention_dropout_backward(const KernelArgs& args) { run(args, dropped_problem_of(args, 1, 6)); }
+
+void attention_packed_backward(const KernelArgs& args) {
+  const detail::PackedSizes n(args.attr<AttentionPackedAttrs>(), args.in[1].shape);
+  const Problem p = packed_problem_of(args, n, 1, 4);
+  const Tensor &sums = args.in[3], &dqkv = args.out[0];
+  const DType type = accumulation_type(dqkv.dtype);
+  const Scratch memory(args, static_cast<size_t>(sums.numel()) * size_of(type));
+  const Tensor delta{memory.data(), type, sums.shape, contiguous_strides(sums.shape)};
+  const Heads heads{array_of(n.queries(args.in[0])), array_of(sums), array_of(delta)};
+  const Gradients to{array_of(n.queries(dqkv)), array_of(n.keys(dqkv)), array_of(n.values(dqkv))};
+  visit_real(args.in[1].dtype, [&]<class A>() {
+    if (const int64_t rows = p.batches * p.heads * p.rows; rows > 0)
+      launch(stream_of(args), whole_grid(parts(rows, kDown)), kThreads, 0, row_products<A>, p, heads.dy,
+             array_of(n.queries(args.in[2])), heads.delta);
+    start<A>(args, p, heads, to);
+  });
+}
 
 }  // namespace mx::cuda

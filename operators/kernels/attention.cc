@@ -47,25 +47,48 @@ Rows rows_of(const Tensor& t, int64_t b, int64_t h, int64_t first, int64_t count
           t.dtype};
 }
 
-/// Gives `rows` as elements of type C: where they are, or converted in `buffer`.
+/// Gives `rows` as elements of type C that lie one behind the other: where they are, or in `buffer`. Rows
+/// that lie far apart are copied, because they would share few cache sets.
 template <class C>
-Matrix as_matrix(const Rows& rows, C* buffer) {
+const C* gathered(const Rows& rows, C* buffer) {
   constexpr DType type = dtype_of<C>;
-  if (rows.dtype == type) return {rows.data, rows.row_stride, rows.col_stride};
+  if (rows.dtype == type && rows.col_stride == 1) {
+    const C* const data = static_cast<const C*>(rows.data);
+    if (rows.row_stride == rows.width) return data;
+    gather_rows(buffer, data, rows.row_stride, rows.count, rows.width);
+    return buffer;
+  }
   const ConvertRow convert = convert_row(type, rows.dtype);
   for (int64_t r = 0; r < rows.count && rows.width > 0; ++r)
     convert(buffer + r * rows.width, 1, element_at(rows.data, rows.dtype, r * rows.row_stride),
             rows.col_stride, rows.width);
-  return {buffer, rows.width, 1};
+  return buffer;
 }
 
-/// Writes rows of type C, which lie one after the other.
 template <class C>
-void store_rows(const C* from, const Rows& to) {
+Matrix as_matrix(const Rows& rows, C* buffer) {
+  return {const_cast<C*>(gathered(rows, buffer)), rows.width, 1};
+}
+
+/// Writes rows of type C, which lie one behind the other, times `factors`, one for each row; none: 1. They
+/// may be changed on the way.
+template <class C>
+void store_rows(C* from, const Rows& to, const C* factors = nullptr) {
+  if (to.dtype == dtype_of<C> && to.col_stride == 1)
+    return copy_rows(static_cast<C*>(to.data), to.row_stride, from, to.count, to.width, factors);
   const ConvertRow convert = convert_row(to.dtype, dtype_of<C>);
-  for (int64_t r = 0; r < to.count && to.width > 0; ++r)
-    convert(element_at(to.data, to.dtype, r * to.row_stride), to.col_stride, from + r * to.width, 1,
-            to.width);
+  for (int64_t r = 0; r < to.count && to.width > 0; ++r) {
+    C* const row = from + r * to.width;
+    if (factors != nullptr) scale_row(row, to.width, factors[r]);
+    convert(element_at(to.data, to.dtype, r * to.row_stride), to.col_stride, row, 1, to.width);
+  }
+}
+
+/// The elements of rows of one head in an array of one element per row.
+template <class C>
+void read_rows(C* to, const Tensor& t, int64_t b, int64_t h, int64_t first, int64_t count) {
+  const int64_t at = b * t.strides[0] + h * t.strides[1] + first * t.strides[2];
+  convert_row(dtype_of<C>, t.dtype)(to, 1, element_at(t.data, t.dtype, at), t.strides[2], count);
 }
 
 Matrix transposed(const Matrix& m) { return {m.data, m.col_stride, m.row_stride}; }
@@ -152,58 +175,54 @@ struct Forward {
   const Dropout dropout;
 
   void block(int64_t b, int64_t h, int64_t i, int64_t rows) const {
-    const bool half = q.dtype != dtype_of<C>;
     const int64_t g = h / n.heads_of_group();
-    const int64_t converted = half ? kRows * n.width + kKeys * (n.width + n.value_width) + 3 * 64 : 0;
-    const Scratch memory(
-        args, sizeof(C) * static_cast<size_t>(kRows * (kKeys + n.value_width) + 3 * 64 + converted) +
-                  static_cast<size_t>(dropout.on() ? kRows * kKeys : 0));
+    const int64_t operands = kRows * n.width + kKeys * (n.width + n.value_width);
+    const Scratch memory(args, sizeof(C) * static_cast<size_t>(kRows * (kKeys + n.value_width) + operands +
+                                                               2 * kRows + 7 * 64) +
+                                   static_cast<size_t>(dropout.on() ? kRows * kKeys : 0));
     char* at = memory.as<char>();
     C* const scores = part<C>(at, kRows * kKeys);
-    bool* const keep = dropout.on() ? part<bool>(at, kRows * kKeys) : nullptr;
     C* const total = part<C>(at, kRows * n.value_width);
-    C *q_buffer = nullptr, *k_buffer = nullptr, *v_buffer = nullptr;
-    if (half) {
-      q_buffer = part<C>(at, kRows * n.width);
-      k_buffer = part<C>(at, kKeys * n.width);
-      v_buffer = part<C>(at, kKeys * n.value_width);
-    }
+    C* const q_buffer = part<C>(at, kRows * n.width);
+    C* const k_buffer = part<C>(at, kKeys * n.width);
+    C* const v_buffer = part<C>(at, kKeys * n.value_width);
+    C* const factors = part<C>(at, kRows);
+    bool* const keep = dropout.on() ? part<bool>(at, kRows * kKeys) : nullptr;
     RunningSoftmax<C> softmax[kRows];
     std::fill_n(softmax, rows, RunningSoftmax<C>{-std::numeric_limits<C>::infinity(), C{0}});
-    std::fill_n(total, rows * n.value_width, C{0});
     const Matrix queries = as_matrix(rows_of(q, b, h, i, rows), q_buffer);
     const int64_t end = mask.limit(i + rows - 1);
+    if (end == 0) std::fill_n(total, rows * n.value_width, C{0});
     for (int64_t j = 0; j < end; j += kKeys) {
       const int64_t count = std::min(kKeys, end - j);
       const Matrix keys = as_matrix(rows_of(k, b, g, j, count), k_buffer);
       gemm(dtype_of<C>, rows, count, n.width, queries, transposed(keys), scores, count, 1,
            {.alpha = mask.options.scale});
       mask.apply(scores, b, h, i, rows, j, count);
-      for (int64_t r = 0; r < rows; ++r) {
-        const C factor = next_piece(scores + r * count, count, softmax[r]);
-        if (factor != C{1}) scale_row(total + r * n.value_width, n.value_width, factor);
-      }
+      next_pieces(scores, rows, count, softmax, factors);
+      for (int64_t r = 0; r < rows && j > 0; ++r)
+        if (factors[r] != C{1}) scale_row(total + r * n.value_width, n.value_width, factors[r]);
       if (dropout.on()) {
         dropout.choose(keep, b, h, i, rows, j, count);
         dropout.apply(scores, scores, keep, rows * count);
       }
       const Matrix values = as_matrix(rows_of(v, b, g, j, count), v_buffer);
       gemm(dtype_of<C>, rows, n.value_width, count, {scores, count, 1}, values, total, n.value_width, 1,
-           {.beta = 1});
+           {.beta = j > 0 ? 1.0 : 0.0});
     }
-    const Rows out = rows_of(y, b, h, i, rows);
     for (int64_t r = 0; r < rows; ++r) {
       const RunningSoftmax<C>& row = softmax[r];
       C* const sum = sums.as<C>() + b * sums.strides[0] + h * sums.strides[1] + (i + r) * sums.strides[2];
       if (row.sum == C{0} && row.top == -std::numeric_limits<C>::infinity()) {
         std::fill_n(total + r * n.value_width, n.value_width, C{0});
+        factors[r] = C{1};
         *sum = row.top;
       } else {
-        scale_row(total + r * n.value_width, n.value_width, C{1} / row.sum);
+        factors[r] = C{1} / row.sum;
         *sum = row.top + std::log(row.sum);
       }
     }
-    store_rows(total, out);
+    store_rows(total, rows_of(y, b, h, i, rows), factors);
   }
 
   void run() const {
@@ -220,28 +239,20 @@ struct Forward {
 template <class C>
 struct Backward {
   const KernelArgs& args;
-  const Tensor &dq, &dk, &dv, &dy, &q, &k, &v, &sums, &delta;
+  const Tensor &dq, &dk, &dv, &dy, &q, &k, &v, &sums;
+  const RowGradients of_rows;
   const Sizes n;
   const Mask mask;
   const Dropout dropout;
 
-  C value(const Tensor& t, int64_t b, int64_t h, int64_t i) const {
-    const int64_t at = b * t.strides[0] + h * t.strides[1] + i * t.strides[2];
-    if (t.dtype == dtype_of<C>) return t.as<C>()[at];
-    C converted{};
-    convert_row(dtype_of<C>, t.dtype)(&converted, 1, element_at(t.data, t.dtype, at), 1, 1);
-    return converted;
-  }
-
-  /// The gradients of keys [first, last) of one group, and what these keys add to dq of its heads.
+  /// The gradients of keys [first, last) of one group, and in `dq_total` what these keys add to dq of its
+  /// heads.
   void chunk(int64_t b, int64_t g, int64_t first, int64_t last, C* dq_total) const {
-    const bool half = q.dtype != dtype_of<C>;
-    const int64_t widths = n.width + n.value_width;
-    const int64_t converted = half ? (kRows + kKeys) * widths : 0;
+    const int64_t widths = n.width + n.value_width, heads = n.heads_of_group();
     const int64_t dropped = dropout.on() ? kRows * kKeys : 0;
-    const Scratch memory(args, sizeof(C) * static_cast<size_t>(2 * kRows * kKeys + kKeys * widths +
-                                                               converted + dropped + 10 * 64) +
-                                   static_cast<size_t>(dropped));
+    const int64_t elements = 2 * kRows * kKeys + (kRows + 2 * kKeys) * widths + kRows * n.value_width +
+                             dropped + (heads * n.rows + kRows) + 12 * 64;
+    const Scratch memory(args, sizeof(C) * static_cast<size_t>(elements) + static_cast<size_t>(dropped));
     char* at = memory.as<char>();
     C* const weights = part<C>(at, kRows * kKeys);
     C* const kept_weights = dropout.on() ? part<C>(at, dropped) : weights;
@@ -249,49 +260,63 @@ struct Backward {
     C* const gradients = part<C>(at, kRows * kKeys);
     C* const dk_total = part<C>(at, kKeys * n.width);
     C* const dv_total = part<C>(at, kKeys * n.value_width);
-    C *q_buffer = nullptr, *dy_buffer = nullptr, *k_buffer = nullptr, *v_buffer = nullptr;
-    if (half) {
-      q_buffer = part<C>(at, kRows * n.width);
-      dy_buffer = part<C>(at, kRows * n.value_width);
-      k_buffer = part<C>(at, kKeys * n.width);
-      v_buffer = part<C>(at, kKeys * n.value_width);
-    }
+    C* const q_buffer = part<C>(at, kRows * n.width);
+    C* const dy_buffer = part<C>(at, kRows * n.value_width);
+    C* const y_buffer = part<C>(at, kRows * n.value_width);
+    C* const k_buffer = part<C>(at, kKeys * n.width);
+    C* const v_buffer = part<C>(at, kKeys * n.value_width);
+    C* const deltas = part<C>(at, heads * n.rows);
+    C* const row_sums = part<C>(at, kRows);
     constexpr DType type = dtype_of<C>;
-    const int64_t heads = n.heads_of_group();
+    if (first >= last) std::fill_n(dq_total, heads * n.rows * n.width, C{0});
     for (int64_t j = first; j < last; j += kKeys) {
       const int64_t count = std::min(kKeys, last - j);
       const Matrix keys = as_matrix(rows_of(k, b, g, j, count), k_buffer);
       const Matrix values = as_matrix(rows_of(v, b, g, j, count), v_buffer);
-      std::fill_n(dk_total, count * n.width, C{0});
-      std::fill_n(dv_total, count * n.value_width, C{0});
+      double beta = 0;  // of the sums over rows: 1 after the first block
       for (int64_t inner = 0; inner < heads; ++inner) {
         const int64_t h = g * heads + inner;
         for (int64_t i = 0; i < n.rows; i += kRows) {
           const int64_t rows = std::min(kRows, n.rows - i);
-          if (mask.limit(i + rows - 1) <= j) continue;
+          C* const dq_rows = dq_total + (inner * n.rows + i) * n.width;
+          if (mask.limit(i + rows - 1) <= j) {
+            if (j == first) std::fill_n(dq_rows, rows * n.width, C{0});
+            continue;
+          }
+          C* const delta = deltas + inner * n.rows + i;
           const Matrix queries = as_matrix(rows_of(q, b, h, i, rows), q_buffer);
-          const Matrix heads_gradient = as_matrix(rows_of(dy, b, h, i, rows), dy_buffer);
+          const C* const heads_of_y = gathered(rows_of(dy, b, h, i, rows), dy_buffer);
+          const Matrix heads_gradient{const_cast<C*>(heads_of_y), n.value_width, 1};
+          read_rows(row_sums, sums, b, h, i, rows);
+          if (j == first) {
+            if (of_rows.delta != nullptr)
+              read_rows(delta, *of_rows.delta, b, h, i, rows);
+            else
+              products_of_rows(delta, heads_of_y, gathered(rows_of(*of_rows.y, b, h, i, rows), y_buffer),
+                               rows, n.value_width);
+          }
           gemm(type, rows, count, n.width, queries, transposed(keys), weights, count, 1,
                {.alpha = mask.options.scale});
           mask.apply(weights, b, h, i, rows, j, count);
-          for (int64_t r = 0; r < rows; ++r)
-            weights_of_row(weights + r * count, count, value(sums, b, h, i + r));
+          weights_of_rows(weights, rows, count, row_sums);
           if (dropout.on()) {
             dropout.choose(keep, b, h, i, rows, j, count);
             dropout.apply(kept_weights, weights, keep, rows * count);
           }
           const Matrix w{kept_weights, count, 1}, ds{gradients, count, 1};
           gemm(type, count, n.value_width, rows, transposed(w), heads_gradient, dv_total, n.value_width, 1,
-               {.beta = 1});
+               {.beta = beta});
           gemm(type, rows, count, n.value_width, heads_gradient, transposed(values), gradients, count, 1);
           if (dropout.on()) dropout.apply(gradients, gradients, keep, rows * count);
-          for (int64_t r = 0; r < rows; ++r)
-            score_gradients_of_row(weights + r * count, gradients + r * count, count,
-                                   value(delta, b, h, i + r), static_cast<C>(mask.options.scale));
-          gemm(type, count, n.width, rows, transposed(ds), queries, dk_total, n.width, 1, {.beta = 1});
-          gemm(type, rows, n.width, count, ds, keys, dq_total + (inner * n.rows + i) * n.width, n.width, 1,
-               {.beta = 1});
+          score_gradients_of_rows(weights, gradients, rows, count, delta, static_cast<C>(mask.options.scale));
+          gemm(type, count, n.width, rows, transposed(ds), queries, dk_total, n.width, 1, {.beta = beta});
+          gemm(type, rows, n.width, count, ds, keys, dq_rows, n.width, 1, {.beta = j > first ? 1.0 : 0.0});
+          beta = 1;
         }
+      }
+      if (beta == 0) {
+        std::fill_n(dk_total, count * n.width, C{0});
+        std::fill_n(dv_total, count * n.value_width, C{0});
       }
       store_rows(dk_total, rows_of(dk, b, g, j, count));
       store_rows(dv_total, rows_of(dv, b, g, j, count));
@@ -311,10 +336,8 @@ struct Backward {
     parallel_for(groups * chunks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t group = task / chunks, first = task % chunks * chunk_keys;
-        C* const mine = totals + task * of_group;
-        std::fill_n(mine, of_group, C{0});
         chunk(group / n.groups, group % n.groups, std::min(first, n.keys),
-              std::min(first + chunk_keys, n.keys), mine);
+              std::min(first + chunk_keys, n.keys), totals + task * of_group);
       }
     });
     parallel_for(n.batch * n.heads, 1, [&](int64_t begin, int64_t end) {
@@ -350,15 +373,16 @@ void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, cons
 
 void attention_backward(const KernelArgs& args, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                         const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const Tensor& sums, const Tensor& delta, const Tensor* mask,
+                        const Tensor& sums, const RowGradients& of_rows, const Tensor* mask,
                         const AttentionParams& options) {
   const attention_blocks::Sizes n = attention_blocks::sizes_of(q, k, v);
   const attention_blocks::Mask masked(mask, n, options);
   const attention_blocks::Dropout dropout(n, options);
   if (q.dtype == f64) {
-    attention_blocks::Backward<double>{args, dq, dk, dv, dy, q, k, v, sums, delta, n, masked, dropout}.run();
+    attention_blocks::Backward<double>{args, dq, dk, dv, dy, q, k, v, sums, of_rows, n, masked, dropout}
+        .run();
   } else {
-    attention_blocks::Backward<float>{args, dq, dk, dv, dy, q, k, v, sums, delta, n, masked, dropout}.run();
+    attention_blocks::Backward<float>{args, dq, dk, dv, dy, q, k, v, sums, of_rows, n, masked, dropout}.run();
   }
 }
 

@@ -42,11 +42,19 @@ struct AttentionParams {
 void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor* mask, const AttentionParams& options);
 
-/// The gradients dq, dk and dv, from dy and what attention() has returned. `delta` (B, H, L) is the sum of dy
-/// * y over a row, less the gradient of `sums`. Both may have the type of q, too.
+/// What the gradients of the scores of a row need besides dy and the weights: `delta` (B, H, L), the sum of
+/// dy
+/// * y over a row, less the gradient of `sums`; or y, of which it is computed.
+struct RowGradients {
+  const Tensor* delta = nullptr;
+  const Tensor* y = nullptr;
+};
+
+/// The gradients dq, dk and dv, from dy and what attention() has returned. `sums` and `delta` may have the
+/// type of q, too.
 void attention_backward(const KernelArgs& args, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                         const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const Tensor& sums, const Tensor& delta, const Tensor* mask,
+                        const Tensor& sums, const RowGradients& of_rows, const Tensor* mask,
                         const AttentionParams& options);
 
 }  // namespace mx::kernels

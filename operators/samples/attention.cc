@@ -74,6 +74,30 @@ std::vector<Sample> samples_attention_dropout_backward() {
   return samples;
 }
 
+std::vector<Sample> samples_attention_packed() {
+  return {
+      {{numbers({2, 3, 12}, 0.1)}, AttentionPackedAttrs{.heads = 2}, "2 heads"},
+      {{numbers({3, 2, 16}, 0.4)},
+       AttentionPackedAttrs{.heads = 4, .groups = 2, .batch_first = false, .scale = 0.5},
+       "scale=0.5, 4 heads of 2 groups, length first"},
+      {{numbers({1, 3, 6}, 0.7)}, AttentionPackedAttrs{.causal = true}, "causal"},
+      {with({numbers({2, 3, 6}, 0.7)}, array({{true, false, true}, {false, true, true}, {true, true, true}})),
+       AttentionPackedAttrs{}, "mask of bool"},
+      {with({numbers({1, 2, 12}, 1.1)}, array({{0.5f, -1.f}, {0.f, 1.5f}})),
+       AttentionPackedAttrs{.heads = 2, .scale = 2}, "mask that is added"}};
+}
+
+std::vector<Sample> samples_attention_packed_backward() {
+  std::vector<Sample> samples;
+  for (const Sample& sample : samples_attention_packed()) {
+    const std::vector<NDArray> y = call(*find_operator("attention_packed"), sample.attrs, sample.inputs);
+    std::vector<NDArray> inputs{numbers(y[0].shape(), 2.1), sample.inputs[0], y[0], y[1]};
+    if (sample.inputs.size() > 1) inputs.push_back(sample.inputs[1]);
+    samples.push_back({std::move(inputs), sample.attrs, sample.label});
+  }
+  return samples;
+}
+
 }  // namespace
 
 void add_attention_samples(SampleTable& table) {
@@ -81,6 +105,8 @@ void add_attention_samples(SampleTable& table) {
   table["attention_dropout"] = samples_attention_dropout;
   table["attention_dropout_backward"] = samples_attention_dropout_backward;
   table["attention_backward"] = samples_attention_backward;
+  table["attention_packed"] = samples_attention_packed;
+  table["attention_packed_backward"] = samples_attention_packed_backward;
 }
 
 }  // namespace mx::detail

@@ -98,6 +98,32 @@ TEST_F(CudaAttentionSizes, Types) {
                         .type = type});
 }
 
+TEST_F(CudaAttentionSizes, PackedArrays) {
+  const auto expect_packed = [](const AttentionPackedAttrs& attrs, int64_t length, int64_t width, DType type,
+                                const NDArray& mask = {}) {
+    const int64_t heads = attrs.heads + 2 * (attrs.groups == 0 ? attrs.heads : attrs.groups);
+    std::vector<NDArray> inputs{
+        numbers(attrs.batch_first ? Shape{2, length, heads * width} : Shape{length, 2, heads * width}, type)};
+    if (mask.defined()) inputs.push_back(mask);
+    expect_same("attention_packed", attrs, inputs);
+    const std::vector<NDArray> y = call(*find_operator("attention_packed"), attrs, inputs);
+    inputs.insert(inputs.begin(), Generator(11).normal(0, 1, y[0].shape()).to(type));
+    inputs.insert(inputs.begin() + 2, y.begin(), y.end());
+    expect_same("attention_packed_backward", attrs, inputs);
+  };
+  for (const int64_t length : {1, 8, 65}) {
+    expect_packed({.heads = 2}, length, 5, f32);
+    if (kThreadSanitizer) return;
+    for (const DType type : {f32, f64, f16, bf16})
+      for (const int64_t width : {3, 16, 72})
+        expect_packed({.heads = 4, .groups = 2, .batch_first = false, .scale = 0.4, .causal = true}, length,
+                      width, type, some({4, 1, length}));
+  }
+  expect_packed({.heads = 3}, 40, 0, f32);
+  expect_packed({.heads = 3}, 0, 4, f32);
+  expect_packed({.heads = 2}, 600, 8, f32);
+}
+
 TEST_F(CudaAttentionSizes, GroupedHeads) {
   for (const int64_t groups : {1, 2, 6}) {
     expect_attention({.batches = 2, .heads = 6, .groups = groups, .rows = 9, .keys = 65, .values = 6});
