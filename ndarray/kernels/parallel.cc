@@ -30,10 +30,12 @@ SerialLoops::SerialLoops() : before_(std::exchange(serial_loops, true)) {}
 SerialLoops::~SerialLoops() { serial_loops = before_; }
 
 int parallel_width() {
-  // The arena of the engine's workers has room for a second thread also if there is one processor.
   if (serial_loops || cpus() == 1) return 1;
   const size_t allowed = tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism);
-  return static_cast<int>(std::min(allowed, static_cast<size_t>(tbb::this_task_arena::max_concurrency())));
+  const int width =
+      static_cast<int>(std::min(allowed, static_cast<size_t>(tbb::this_task_arena::max_concurrency())));
+  // The arena of the engine's workers has room for more threads than there are processors.
+  return std::min(width, cpus());
 }
 
 namespace detail {
@@ -77,9 +79,7 @@ uint64_t ticks_in(double us) { return static_cast<uint64_t>(us * ticks_per_us())
 void parallel_pieces(int64_t n, int64_t grain, LoopBody call, const void* body) {
   grain = std::max(grain, n / INT32_MAX + 1);  // SharedLoop counts pieces in 32 bits
   const int64_t pieces = (n + grain - 1) / grain;
-  // With one processor no other thread could run a piece at the same time.
-  const int threads =
-      cpus() == 1 ? 1 : static_cast<int>(std::min<int64_t>(pieces, std::min(parallel_width(), cpus())));
+  const int threads = static_cast<int>(std::min<int64_t>(pieces, parallel_width()));
   if (threads == 1) {
     for (int64_t i = 0; i < pieces; ++i) call(body, i * grain, std::min((i + 1) * grain, n));
     return;
