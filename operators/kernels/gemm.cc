@@ -17,8 +17,7 @@ constexpr double kParallelWork = 4e6;
 constexpr double kPieceWork = 2e6;
 // A vector times a matrix is limited by memory bandwidth, so its threshold counts elements.
 constexpr double kParallelElements = 512e3;
-// Pieces per thread if there are more than two threads, so that a delayed thread does not delay the call. Two
-// threads both start with the loop, and larger blocks need less copying.
+// So that a delayed thread does not delay the call, and a thread that becomes free can still help.
 constexpr int64_t kPiecesPerThread = 2;
 // Limits of the size of C's blocks.
 constexpr int64_t kMaxRows = 2048, kMaxCols = 1024, kMinRows = 56, kMinCols = 64;
@@ -44,7 +43,7 @@ Split split(const Product& p) {
   const double work = work_of(p);
   const bool vector = p.m == 1;
   if (work < (vector ? kParallelElements : kParallelWork)) return s;
-  const int64_t width = parallel_width(), most = width <= 2 ? width : kPiecesPerThread * width;
+  const int64_t width = parallel_width(), most = width <= 1 ? width : kPiecesPerThread * width;
   const auto wanted = static_cast<int64_t>(
       std::min(static_cast<double>(most), work / (vector ? kParallelElements / 2 : kPieceWork)));
   const bool converted = p.dtype != DType::f32 && p.dtype != DType::f64;

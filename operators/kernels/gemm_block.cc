@@ -219,7 +219,7 @@ void Block<S, T, R>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, cons
   const int64_t full = cols / kL * kL;  // columns in full vectors
   // B is read in place if the panel is small, or if too few rows of C would share the cost of a copy.
   const bool b_in_place = same && p_.b_cs == 1 &&
-                          (rows_ <= 2 * kTileRows<T> || k * cols * static_cast<int64_t>(sizeof(T)) <= 32768);
+                          (rows_ <= 10 * kTileRows<T> || k * cols * static_cast<int64_t>(sizeof(T)) <= 32768);
   const bool a_in_place = same && (cols <= 2 * kNR || rows_ * k * static_cast<int64_t>(sizeof(T)) <= 16384 ||
                                    (p_.a_cs == 1 && std::abs(p_.a_rs) <= 576));
   const int64_t sliver = sliver_elements<T>(k);
