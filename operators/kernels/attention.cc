@@ -166,6 +166,10 @@ C* part(char*& at, int64_t elements) {
   return begin;
 }
 
+/// Tasks that share scratch memory, so few that threads still share them evenly. They do not depend on each
+/// other.
+int64_t grain_of(int64_t tasks) { return std::max<int64_t>(1, tasks / (16 * parallel_width())); }
+
 template <class C>
 struct Forward {
   const KernelArgs& args;
@@ -174,13 +178,15 @@ struct Forward {
   const Mask mask;
   const Dropout dropout;
 
-  void block(int64_t b, int64_t h, int64_t i, int64_t rows) const {
-    const int64_t g = h / n.heads_of_group();
+  /// Bytes that block() needs.
+  size_t block_bytes() const {
     const int64_t operands = kRows * n.width + kKeys * (n.width + n.value_width);
-    const Scratch memory(args, sizeof(C) * static_cast<size_t>(kRows * (kKeys + n.value_width) + operands +
-                                                               2 * kRows + 7 * 64) +
-                                   static_cast<size_t>(dropout.on() ? kRows * kKeys : 0));
-    char* at = memory.as<char>();
+    return sizeof(C) * static_cast<size_t>(kRows * (kKeys + n.value_width) + operands + 2 * kRows + 7 * 64) +
+           static_cast<size_t>(dropout.on() ? kRows * kKeys : 0);
+  }
+
+  void block(int64_t b, int64_t h, int64_t i, int64_t rows, char* at) const {
+    const int64_t g = h / n.heads_of_group();
     C* const scores = part<C>(at, kRows * kKeys);
     C* const total = part<C>(at, kRows * n.value_width);
     C* const q_buffer = part<C>(at, kRows * n.width);
@@ -227,10 +233,12 @@ struct Forward {
 
   void run() const {
     const int64_t blocks = (n.rows + kRows - 1) / kRows;
-    parallel_for(n.batch * n.heads * blocks, 1, [&](int64_t begin, int64_t last) {
+    const int64_t tasks = n.batch * n.heads * blocks;
+    parallel_for(tasks, grain_of(tasks), [&](int64_t begin, int64_t last) {
+      const Scratch memory(args, block_bytes());
       for (int64_t task = begin; task < last; ++task) {
         const int64_t head = task / blocks, i = task % blocks * kRows;
-        block(head / n.heads, head % n.heads, i, std::min(kRows, n.rows - i));
+        block(head / n.heads, head % n.heads, i, std::min(kRows, n.rows - i), memory.as<char>());
       }
     });
   }
@@ -245,15 +253,19 @@ struct Backward {
   const Mask mask;
   const Dropout dropout;
 
+  int64_t dropped_elements() const { return dropout.on() ? kRows * kKeys : 0; }
+  /// Bytes that chunk() needs.
+  size_t chunk_bytes() const {
+    const int64_t widths = n.width + n.value_width;
+    const int64_t elements = 2 * kRows * kKeys + (kRows + 2 * kKeys) * widths + kRows * n.value_width +
+                             dropped_elements() + (n.heads_of_group() * n.rows + kRows) + 13 * 64;
+    return sizeof(C) * static_cast<size_t>(elements) + static_cast<size_t>(dropped_elements());
+  }
+
   /// The gradients of keys [first, last) of one group, and in `dq_total` what these keys add to dq of its
   /// heads.
-  void chunk(int64_t b, int64_t g, int64_t first, int64_t last, C* dq_total) const {
-    const int64_t widths = n.width + n.value_width, heads = n.heads_of_group();
-    const int64_t dropped = dropout.on() ? kRows * kKeys : 0;
-    const int64_t elements = 2 * kRows * kKeys + (kRows + 2 * kKeys) * widths + kRows * n.value_width +
-                             dropped + (heads * n.rows + kRows) + 12 * 64;
-    const Scratch memory(args, sizeof(C) * static_cast<size_t>(elements) + static_cast<size_t>(dropped));
-    char* at = memory.as<char>();
+  void chunk(int64_t b, int64_t g, int64_t first, int64_t last, C* dq_total, char* at) const {
+    const int64_t heads = n.heads_of_group(), dropped = dropped_elements();
     C* const weights = part<C>(at, kRows * kKeys);
     C* const kept_weights = dropout.on() ? part<C>(at, dropped) : weights;
     bool* const keep = dropout.on() ? part<bool>(at, dropped) : nullptr;
@@ -333,11 +345,12 @@ struct Backward {
     const int64_t of_group = n.heads_of_group() * n.rows * n.width;
     const Scratch memory(args, sizeof(C) * static_cast<size_t>(groups * chunks * of_group));
     C* const totals = memory.as<C>();
-    parallel_for(groups * chunks, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(groups * chunks, grain_of(groups * chunks), [&](int64_t begin, int64_t end) {
+      const Scratch own(args, chunk_bytes());
       for (int64_t task = begin; task < end; ++task) {
         const int64_t group = task / chunks, first = task % chunks * chunk_keys;
         chunk(group / n.groups, group % n.groups, std::min(first, n.keys),
-              std::min(first + chunk_keys, n.keys), totals + task * of_group);
+              std::min(first + chunk_keys, n.keys), totals + task * of_group, own.as<char>());
       }
     });
     parallel_for(n.batch * n.heads, 1, [&](int64_t begin, int64_t end) {
