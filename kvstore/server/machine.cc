@@ -336,6 +336,8 @@ void Machine::refuse(Line& line, const Cause& cause, Outbox& out) {
   line.last_error = text_of(cause.error);
   line.last.flags = static_cast<uint8_t>(code_of(cause.error));
   header.number = static_cast<uint64_t>(cause.worker + 1);
+  // The worker may end because of it.
+  if (cause.worker >= 0) causes_.try_emplace(static_cast<int>(header.worker), cause.error);
   send(header, Kind::refusal, line.last.flags, Bytes::of(line.last_error), out);
 }
 

@@ -103,7 +103,8 @@ class Machine {
   /// A worker's process will send nothing more. It no longer holds back workers of an asynchronous store;
   /// requests that wait for it fail.
   void departed(uint32_t worker, Outbox& out);
-  /// The error of the first key that this worker has made fail; null if it has made none fail.
+  /// The first error that this worker has caused, or has got because of another worker; null if there is
+  /// none.
   std::exception_ptr failed_because_of(int worker) const;
   /// Returns whether all workers have left the store, so that nobody will send anything for it.
   bool finished() const { return config_ && left_.size() >= workers_.size(); }
@@ -181,7 +182,7 @@ class Machine {
   std::map<uint32_t, std::unique_ptr<Key>> keys_;
   std::set<uint32_t> left_;  // workers that have left the store, or whose process has ended
   Cause failure_;
-  std::map<int, std::exception_ptr> causes_;  // by worker: the error of the first key that it has made fail
+  std::map<int, std::exception_ptr> causes_;  // by worker: see failed_because_of()
 };
 
 }  // namespace mx::kv

@@ -513,6 +513,23 @@ TEST(ServerMachine, OfAnAsynchronousStoreOnlyTheWorkersThatHoldTheOthersBackAreN
   EXPECT_EQ(missing(0, last), "") << "it is complete, and nobody has to come";
 }
 
+// So that the error of a lost worker can say why it has ended.
+TEST(ServerMachine, RemembersWhyWorkersMayHaveEnded) {
+  Bench bench(3, true);
+  bench.declare(1, 1);
+  bench.ask(0, Kind::init, 1, bytes_of({0}));
+  bench.ask(2, Kind::push, 1, bytes_of({1}));
+  for (const int w : {0, 1, 2}) EXPECT_EQ(bench.machine.failed_because_of(w), nullptr);
+  bench.ask(1, Kind::close, 0);
+  EXPECT_EQ(bench.error(2, 1), ErrorCode::worker_left);
+  EXPECT_EQ(bench.machine.failed_because_of(0), nullptr) << "it has not asked since";
+  for (const int w : {1, 2}) {
+    const std::string text = text_of(bench.machine.failed_because_of(w));
+    EXPECT_NE(text.find("worker 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("'key 1'"), std::string::npos) << text;
+  }
+}
+
 TEST(ServerMachine, ALostWorkerFailsAllRequests) {
   Bench bench(2, true);
   bench.declare(1, 1, false);
