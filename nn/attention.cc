@@ -142,10 +142,15 @@ void MultiheadAttention::reset_parameters(Generator* generator) {
     if (bias.defined()) init::xavier_normal_(bias, 1, generator);
 }
 
+bool MultiheadAttention::projects_together(const NDArray& query, const NDArray& key,
+                                           const NDArray& value) const {
+  return in_proj_weight.defined() && same_array(query, key) && same_array(key, value);
+}
+
 MultiheadAttention::Projected MultiheadAttention::project(const NDArray& query, const NDArray& key,
                                                           const NDArray& value) const {
   const NDArray bias = array_or_none(in_proj_bias);
-  if (in_proj_weight.defined() && same_array(query, key) && same_array(key, value)) {
+  if (projects_together(query, key, value)) {
     const std::vector<NDArray> parts = split(projection(query, in_proj_weight, bias), int64_t{3}, -1);
     return {parts[0], parts[1], parts[2]};
   }
@@ -192,8 +197,8 @@ std::pair<NDArray, NDArray> MultiheadAttention::forward(const NDArray& query, co
   const AttendSizes n{q.shape()[batch], heads_, q.shape()[steps], k.shape()[steps]};
   NDArray mask = combined_mask(options, n, q.dtype());
   const double dropped = train_mode() ? dropout_ : 0;
-  if (in_proj_weight.defined() && same_array(q, k) && same_array(k, v) && !bias_k.defined() &&
-      !add_zero_attn_ && dropped == 0 && !options.need_weights) {
+  if (projects_together(q, k, v) && !bias_k.defined() && !add_zero_attn_ && dropped == 0 &&
+      !options.need_weights) {
     const NDArray y = out_proj(attend_packed(q, mask, options.is_causal, !steps_first), detail::call_site());
     return {batched ? y : y.squeeze(0), {}};
   }

@@ -13,6 +13,7 @@
 #include "operators/fill_records.h"
 #include "operators/kernels/attention.h"
 #include "operators/matmul.h"
+#include "operators/optional_input.h"
 #include "operators/random.h"
 #include "operators/reduce.h"
 #include "operators/select.h"
@@ -37,19 +38,16 @@ void infer_backward(InferContext& c) {
   for (size_t i = 1; i <= 3; ++i) c.output(c.shape(i), c.dtype(1));
 }
 
-const Tensor* optional_input(const KernelArgs& args, size_t i) {
-  return args.in.size() > i ? &args.in[i] : nullptr;
-}
-
 void run(const KernelArgs& args) {
   kernels::attention(args, args.out[0], args.out[1], args.in[0], args.in[1], args.in[2],
-                     optional_input(args, 3), options_of(args.attr<AttentionAttrs>(), args.in[0].shape[3]));
+                     detail::optional_input(args, 3),
+                     options_of(args.attr<AttentionAttrs>(), args.in[0].shape[3]));
   detail::check_outputs(args, 1);
 }
 
 void run_backward(const KernelArgs& args) {
   kernels::attention_backward(args, args.out[0], args.out[1], args.out[2], args.in[0], args.in[1], args.in[2],
-                              args.in[3], args.in[4], {.delta = &args.in[5]}, optional_input(args, 6),
+                              args.in[3], args.in[4], {.delta = &args.in[5]}, detail::optional_input(args, 6),
                               options_of(args.attr<AttentionAttrs>(), args.in[1].shape[3]));
 }
 

@@ -10,9 +10,9 @@
 //
 // A row whose keys are all masked gives zeros.
 //
-// The result of one projection often has queries, keys and values side by side, as those of
-// MultiheadAttention and GPT-2. attention_packed() takes it as it is, and its result and its gradient have
-// that layout, too, so nothing is cut, moved or put together:
+// Self-attention often has its queries, keys and values side by side in one packed array, the result of a
+// single projection, as in MultiheadAttention and GPT-2. attention_packed() takes it as it is: the caller
+// needs no split, transpose or concat, and the backward pass writes one gradient in the layout of `qkv`.
 //
 //   NDArray y = attention_packed(linear(x, w), {.heads = 8, .causal = true});   // (B, L, 3 * D) to (B, L, D)
 #pragma once
@@ -60,10 +60,13 @@ struct AttentionPackedAttrs {
   bool batch_first = true;
   double scale = 0;
   bool causal = false;
+  /// The number of heads of keys and values.
+  int64_t key_heads() const { return groups == 0 ? heads : groups; }
   template <class V>
   static void fields(V&& v) {
     v("heads", &AttentionPackedAttrs::heads, "the number of heads of the queries");
-    v("groups", &AttentionPackedAttrs::groups, "the number of heads of keys and values; 0: `heads`");
+    v("groups", &AttentionPackedAttrs::groups,
+      "the number of heads of keys and values (grouped queries); 0: `heads`");
     v("batch_first", &AttentionPackedAttrs::batch_first, "arrays are (B, L, ...); otherwise (L, B, ...)");
     v("scale", &AttentionPackedAttrs::scale, "the factor of the scores; 0: 1 / sqrt(E)");
     v("causal", &AttentionPackedAttrs::causal, "query i attends to keys 0 to i only");

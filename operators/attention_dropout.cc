@@ -8,6 +8,7 @@
 #include "operators/attention_form.h"
 #include "operators/cuda_kernels.h"
 #include "operators/kernels/attention.h"
+#include "operators/optional_input.h"
 
 namespace mx::detail {
 namespace {
@@ -44,13 +45,9 @@ kernels::AttentionParams dropped_options(const KernelArgs& args, int64_t width, 
   return {attention_scale(a.scale, width), a.causal, a.causal_offset, a.p, word(0), word(1)};
 }
 
-const Tensor* input_if_present(const KernelArgs& args, size_t i) {
-  return args.in.size() > i ? &args.in[i] : nullptr;
-}
-
 void run_dropped(const KernelArgs& args) {
   kernels::attention(args, args.out[0], args.out[1], args.in[0], args.in[1], args.in[2],
-                     input_if_present(args, kKeyInput + 1),
+                     optional_input(args, kKeyInput + 1),
                      dropped_options(args, args.in[0].shape[3], args.in[kKeyInput]));
   check_outputs(args, 1);
 }
@@ -58,7 +55,7 @@ void run_dropped(const KernelArgs& args) {
 void run_dropped_backward(const KernelArgs& args) {
   kernels::attention_backward(args, args.out[0], args.out[1], args.out[2], args.in[0], args.in[1], args.in[2],
                               args.in[3], args.in[4], {.delta = &args.in[5]},
-                              input_if_present(args, kKeyOfBackward + 1),
+                              optional_input(args, kKeyOfBackward + 1),
                               dropped_options(args, args.in[1].shape[3], args.in[kKeyOfBackward]));
 }
 

@@ -106,7 +106,7 @@ NDArray attention_delta(GradientContext& g, const NDArray& dy) {
 
 AttentionGradients attention_gradients_by_operators(const AttentionArrays& of, const AttentionAttrs& attrs,
                                                     const DroppedWeights& dropped, const NDArray& dy,
-                                                    const NDArray& delta, const bool (&wanted)[4]) {
+                                                    const NDArray& delta, const AttentionWanted& wanted) {
   // The sums are those of scores that were not rounded, so 16-bit types are computed in f32 here, too.
   const NDArray& sums = of.sums;
   const DType type = sums.dtype();
@@ -139,24 +139,24 @@ AttentionGradients attention_gradients_by_operators(const AttentionArrays& of, c
   }
   const NDArray dscores = weights * (dweights - delta.expand_dims(-1));
   AttentionGradients found;
-  if (wanted[0]) found.q = matmul(dscores, k) * scale;
-  if (wanted[1]) found.k = over_groups(matmul(columns_first(dscores), q) * scale, groups);
-  if (wanted[2]) found.v = over_groups(matmul(columns_first(kept_weights), head), groups);
-  if (wanted[3]) found.mask = dscores;
+  if (wanted.q) found.q = matmul(dscores, k) * scale;
+  if (wanted.k) found.k = over_groups(matmul(columns_first(dscores), q) * scale, groups);
+  if (wanted.v) found.v = over_groups(matmul(columns_first(kept_weights), head), groups);
+  if (wanted.mask) found.mask = dscores;
   return found;
 }
 
 void attention_gradient_by_operators(GradientContext& g, const AttentionAttrs& attrs, size_t mask_input,
                                      const DroppedWeights& dropped, const NDArray& dy, const NDArray& delta) {
   const bool has_mask = g.inputs() > mask_input;
-  const bool wanted[] = {g.wanted(0), g.wanted(1), g.wanted(2), has_mask && g.wanted(mask_input)};
+  const AttentionWanted wanted{g.wanted(0), g.wanted(1), g.wanted(2), has_mask && g.wanted(mask_input)};
   const AttentionGradients found = attention_gradients_by_operators(
       {g.input(0), g.input(1), g.input(2), has_mask ? g.input(mask_input) : NDArray{}, g.output(1)}, attrs,
       dropped, dy, delta, wanted);
-  const NDArray* const gradients[] = {&found.q, &found.k, &found.v};
-  for (size_t i = 0; i < 3; ++i)
-    if (wanted[i]) g.set(i, *gradients[i]);
-  if (wanted[3]) g.set(mask_input, found.mask);
+  if (wanted.q) g.set(0, found.q);
+  if (wanted.k) g.set(1, found.k);
+  if (wanted.v) g.set(2, found.v);
+  if (wanted.mask) g.set(mask_input, found.mask);
 }
 
 }  // namespace mx::detail

@@ -38,27 +38,32 @@ struct DroppedWeights {
   double p = 0;
   NDArray key{};
 };
-/// What an attention is of, and what came of it; `mask` may be an empty handle.
+/// The inputs of an attention, and the logarithms of the sums of its exponentials. `mask` may be an empty
+/// handle.
 struct AttentionArrays {
   NDArray q, k, v, mask, sums;
 };
 struct AttentionGradients {
   NDArray q, k, v, mask;
 };
-/// The gradients from stored scores, by operators: for gradients of gradients, and for the mask. `wanted`:
-/// which of them; the others are empty handles.
+struct AttentionWanted {
+  bool q, k, v, mask;
+};
+/// The gradients from stored scores, by operators: for gradients of gradients, and for the mask. Those that
+/// are not wanted are empty handles.
 AttentionGradients attention_gradients_by_operators(const AttentionArrays& of, const AttentionAttrs& attrs,
                                                     const DroppedWeights& dropped, const NDArray& dy,
-                                                    const NDArray& delta, const bool (&wanted)[4]);
+                                                    const NDArray& delta, const AttentionWanted& wanted);
 /// The same for an operator whose inputs 0 to 2 are q, k and v, and whose outputs are y and sums.
 void attention_gradient_by_operators(GradientContext& g, const AttentionAttrs& attrs, size_t mask_input,
                                      const DroppedWeights& dropped, const NDArray& dy, const NDArray& delta);
 
-/// The sizes of a packed attention of `packed`, as check_packed_attention() allows it.
+/// The sizes of a packed array and its parts. Precondition: heads and groups are positive, groups divides
+/// heads, and the last dimension is a multiple of heads + 2 * groups.
 struct PackedSizes {
   PackedSizes(const AttentionPackedAttrs& a, const Shape& packed)
       : heads(a.heads),
-        groups(a.groups == 0 ? a.heads : a.groups),
+        groups(a.key_heads()),
         batch_axis(a.batch_first ? 0 : 1),
         width(packed[2] / (heads + 2 * groups)) {}
   int64_t heads, groups;

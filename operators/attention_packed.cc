@@ -8,6 +8,7 @@
 #include "operators/attention_form.h"
 #include "operators/cuda_kernels.h"
 #include "operators/kernels/attention.h"
+#include "operators/optional_input.h"
 #include "operators/shape_ops.h"
 
 namespace mx::detail {
@@ -29,13 +30,13 @@ PackedSizes check_packed(const InferContext& c, size_t packed, size_t mask) {
   MX_CHECK(a.heads > 0 && a.heads <= std::numeric_limits<int32_t>::max() && a.groups >= 0 &&
                (a.groups == 0 || a.heads % a.groups == 0),
            InvalidArgument, "[", c.name(),
-           "] expected 1 or more heads and a number of groups that divides them, got heads = ", a.heads,
+           "] expected 1 to 2^31 - 1 heads and a number of groups that divides them, got heads = ", a.heads,
            " and groups = ", a.groups);
   const Shape& x = c.shape(packed);
-  const int64_t all = a.heads + 2 * (a.groups == 0 ? a.heads : a.groups);
+  const int64_t all = a.heads + 2 * a.key_heads();
   MX_CHECK(x.rank() == 3 && x[2] % all == 0, InvalidArgument, "[", c.name(), "] expected an array of rank 3 ",
-           "whose last dimension is a multiple of ", all,
-           ", the number of heads of queries, keys and values, ", "got shape ", x);
+           "whose last dimension is a multiple of heads + 2 * groups = ", all, " (heads = ", a.heads,
+           ", groups = ", a.key_heads(), "), got shape ", x);
   MX_CHECK(is_floating(c.dtype(packed)), InvalidArgument, "[", c.name(),
            "] expected an array of a floating-point type, got ", c.dtype(packed));
   const PackedSizes n(a, x);
@@ -66,8 +67,6 @@ void infer_packed_backward(InferContext& c) {
   c.output(c.shape(1), type);
 }
 
-const Tensor* mask_of(const KernelArgs& args, size_t i) { return args.in.size() > i ? &args.in[i] : nullptr; }
-
 kernels::AttentionParams params_of(const AttentionPackedAttrs& a, const PackedSizes& n) {
   return {attention_scale(a.scale, n.width), a.causal};
 }
@@ -77,7 +76,7 @@ void run_packed(const KernelArgs& args) {
   const Tensor& qkv = args.in[0];
   const PackedSizes n(a, qkv.shape);
   kernels::attention(args, n.queries(args.out[0]), args.out[1], n.queries(qkv), n.keys(qkv), n.values(qkv),
-                     mask_of(args, kMaskInput), params_of(a, n));
+                     optional_input(args, kMaskInput), params_of(a, n));
   check_outputs(args, 1);
 }
 
@@ -88,7 +87,7 @@ void run_packed_backward(const KernelArgs& args) {
   const Tensor y = n.queries(args.in[2]);
   kernels::attention_backward(args, n.queries(dqkv), n.keys(dqkv), n.values(dqkv), n.queries(args.in[0]),
                               n.queries(qkv), n.keys(qkv), n.values(qkv), args.in[3], {.y = &y},
-                              mask_of(args, kMaskOfBackward), params_of(a, n));
+                              optional_input(args, kMaskOfBackward), params_of(a, n));
 }
 
 int64_t work_of(const AttentionPackedAttrs& a, const Shape& packed) {
@@ -149,9 +148,8 @@ constexpr Operator kAttentionPacked = {
     // As for attention, `sums` of a row whose keys are all masked is -infinity.
     .kernel = {"attention_packed", run_packed, cuda::attention_packed, 0, false},
     .doc =
-        "Attention of a sequence to itself, whose heads of queries, keys and values are side by side, and "
-        "the "
-        "logarithms of the sums of its exponentials.",
+        "Self-attention of a packed array of queries, keys and values, and the logarithms of the sums of its "
+        "exponentials.",
     .family = "attention",
     .inputs = {"qkv", "mask?"},
     .outputs = {"y", "sums"},

@@ -8,6 +8,7 @@
 #include "operators/elementwise_binary.h"
 #include "operators/kernels/loss.h"
 #include "operators/loss_gradient.h"
+#include "operators/optional_input.h"
 
 namespace mx {
 
@@ -82,18 +83,15 @@ void infer_backward(InferContext& c) {
   c.output(c.shape(1), c.dtype(1));
 }
 
-const Tensor* optional_input(const KernelArgs& args, size_t i) {
-  return args.in.size() > i ? &args.in[i] : nullptr;
-}
-
 template <class A, auto kKernel>
 void run(const KernelArgs& args) {
-  kKernel(args.out[0], args.in[0], args.in[1], optional_input(args, 2), options_of(args.attr<A>(), "loss"));
+  kKernel(args.out[0], args.in[0], args.in[1], detail::optional_input(args, 2),
+          options_of(args.attr<A>(), "loss"));
 }
 
 template <class A, auto kKernel>
 void run_backward(const KernelArgs& args) {
-  kKernel(args.out[0], args.in[0], args.in[1], args.in[2], optional_input(args, 3),
+  kKernel(args.out[0], args.in[0], args.in[1], args.in[2], detail::optional_input(args, 3),
           options_of(args.attr<A>(), "loss"));
 }
 

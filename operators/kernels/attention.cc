@@ -70,8 +70,8 @@ Matrix as_matrix(const Rows& rows, C* buffer) {
   return {const_cast<C*>(gathered(rows, buffer)), rows.width, 1};
 }
 
-/// Writes rows of type C, which lie one behind the other, times `factors`, one for each row; none: 1. They
-/// may be changed on the way.
+/// Writes row r as from[r] * factors[r]; without `factors` as it is. The rows at `from` lie one behind the
+/// other, and their contents are undefined afterwards.
 template <class C>
 void store_rows(C* from, const Rows& to, const C* factors = nullptr) {
   if (to.dtype == dtype_of<C> && to.col_stride == 1)
@@ -166,8 +166,9 @@ C* part(char*& at, int64_t elements) {
   return begin;
 }
 
-/// Tasks that share scratch memory, so few that threads still share them evenly. They do not depend on each
-/// other.
+/// Returns the number of tasks in a piece of a parallel loop. A piece gets scratch memory once, and some 16
+/// pieces for each thread keep the load even. Tasks do not depend on each other, so results have the same
+/// bits.
 int64_t grain_of(int64_t tasks) { return std::max<int64_t>(1, tasks / (16 * parallel_width())); }
 
 template <class C>
@@ -248,7 +249,7 @@ template <class C>
 struct Backward {
   const KernelArgs& args;
   const Tensor &dq, &dk, &dv, &dy, &q, &k, &v, &sums;
-  const RowGradients of_rows;
+  const RowDelta row_delta;
   const Sizes n;
   const Mask mask;
   const Dropout dropout;
@@ -297,15 +298,15 @@ struct Backward {
           }
           C* const delta = deltas + inner * n.rows + i;
           const Matrix queries = as_matrix(rows_of(q, b, h, i, rows), q_buffer);
-          const C* const heads_of_y = gathered(rows_of(dy, b, h, i, rows), dy_buffer);
-          const Matrix heads_gradient{const_cast<C*>(heads_of_y), n.value_width, 1};
+          const C* const dy_rows = gathered(rows_of(dy, b, h, i, rows), dy_buffer);
+          const Matrix dy_matrix{const_cast<C*>(dy_rows), n.value_width, 1};
           read_rows(row_sums, sums, b, h, i, rows);
           if (j == first) {
-            if (of_rows.delta != nullptr)
-              read_rows(delta, *of_rows.delta, b, h, i, rows);
+            if (row_delta.delta != nullptr)
+              read_rows(delta, *row_delta.delta, b, h, i, rows);
             else
-              products_of_rows(delta, heads_of_y, gathered(rows_of(*of_rows.y, b, h, i, rows), y_buffer),
-                               rows, n.value_width);
+              products_of_rows(delta, dy_rows, gathered(rows_of(*row_delta.y, b, h, i, rows), y_buffer), rows,
+                               n.value_width);
           }
           gemm(type, rows, count, n.width, queries, transposed(keys), weights, count, 1,
                {.alpha = mask.options.scale});
@@ -316,9 +317,9 @@ struct Backward {
             dropout.apply(kept_weights, weights, keep, rows * count);
           }
           const Matrix w{kept_weights, count, 1}, ds{gradients, count, 1};
-          gemm(type, count, n.value_width, rows, transposed(w), heads_gradient, dv_total, n.value_width, 1,
+          gemm(type, count, n.value_width, rows, transposed(w), dy_matrix, dv_total, n.value_width, 1,
                {.beta = beta});
-          gemm(type, rows, count, n.value_width, heads_gradient, transposed(values), gradients, count, 1);
+          gemm(type, rows, count, n.value_width, dy_matrix, transposed(values), gradients, count, 1);
           if (dropout.on()) dropout.apply(gradients, gradients, keep, rows * count);
           score_gradients_of_rows(weights, gradients, rows, count, delta, static_cast<C>(mask.options.scale));
           gemm(type, count, n.width, rows, transposed(ds), queries, dk_total, n.width, 1, {.beta = beta});
@@ -386,16 +387,17 @@ void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, cons
 
 void attention_backward(const KernelArgs& args, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                         const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const Tensor& sums, const RowGradients& of_rows, const Tensor* mask,
+                        const Tensor& sums, const RowDelta& row_delta, const Tensor* mask,
                         const AttentionParams& options) {
   const attention_blocks::Sizes n = attention_blocks::sizes_of(q, k, v);
   const attention_blocks::Mask masked(mask, n, options);
   const attention_blocks::Dropout dropout(n, options);
   if (q.dtype == f64) {
-    attention_blocks::Backward<double>{args, dq, dk, dv, dy, q, k, v, sums, of_rows, n, masked, dropout}
+    attention_blocks::Backward<double>{args, dq, dk, dv, dy, q, k, v, sums, row_delta, n, masked, dropout}
         .run();
   } else {
-    attention_blocks::Backward<float>{args, dq, dk, dv, dy, q, k, v, sums, of_rows, n, masked, dropout}.run();
+    attention_blocks::Backward<float>{args, dq, dk, dv, dy, q, k, v, sums, row_delta, n, masked, dropout}
+        .run();
   }
 }
 

@@ -42,10 +42,9 @@ struct AttentionParams {
 void attention(const KernelArgs& args, const Tensor& y, const Tensor& sums, const Tensor& q, const Tensor& k,
                const Tensor& v, const Tensor* mask, const AttentionParams& options);
 
-/// What the gradients of the scores of a row need besides dy and the weights: `delta` (B, H, L), the sum of
-/// dy
-/// * y over a row, less the gradient of `sums`; or y, of which it is computed.
-struct RowGradients {
+/// The term of each row in the gradient of its scores: the sum of dy * y over the row, less the gradient of
+/// `sums`. Exactly one is set: `delta` (B, H, L), or y, from which the kernel computes it.
+struct RowDelta {
   const Tensor* delta = nullptr;
   const Tensor* y = nullptr;
 };
@@ -54,7 +53,7 @@ struct RowGradients {
 /// type of q, too.
 void attention_backward(const KernelArgs& args, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                         const Tensor& dy, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const Tensor& sums, const RowGradients& of_rows, const Tensor* mask,
+                        const Tensor& sums, const RowDelta& row_delta, const Tensor* mask,
                         const AttentionParams& options);
 
 }  // namespace mx::kernels

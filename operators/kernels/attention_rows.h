@@ -1,9 +1,9 @@
 // The rows of attention, with the vectors of this processor. Internal to the kernels of attention.
+//
+// Rows of an argument with a `pitch` begin `pitch` elements apart. All others are contiguous, of n elements.
 #pragma once
 
 #include <cstdint>
-
-// All functions exist for float and double. Rows are `pitch` elements apart, or one behind the other.
 
 namespace mx::kernels {
 

@@ -17,8 +17,11 @@ constexpr double kParallelWork = 4e6;
 constexpr double kPieceWork = 2e6;
 // A vector times a matrix is limited by memory bandwidth, so its threshold counts elements.
 constexpr double kParallelElements = 512e3;
-// So that a delayed thread does not delay the call, and a thread that becomes free can still help.
+// Blocks of C per thread. With more than one, a delayed thread holds up only its own block, and a thread that
+// becomes free takes another. Two threads get one each, unless blocks are so low that B is read in place:
+// otherwise each block packs B again.
 constexpr int64_t kPiecesPerThread = 2;
+constexpr int64_t kLowRows = 128;
 // Limits of the size of C's blocks.
 constexpr int64_t kMaxRows = 2048, kMaxCols = 1024, kMinRows = 56, kMinCols = 64;
 // The limit if the sums of a block need a buffer because the elements have another type.
@@ -43,7 +46,10 @@ Split split(const Product& p) {
   const double work = work_of(p);
   const bool vector = p.m == 1;
   if (work < (vector ? kParallelElements : kParallelWork)) return s;
-  const int64_t width = parallel_width(), most = width <= 1 ? width : kPiecesPerThread * width;
+  const int64_t width = parallel_width();
+  const bool one_each =
+      width == 1 || (width == 2 && (p.b_cs != 1 || p.m > kPiecesPerThread * width * kLowRows));
+  const int64_t most = one_each ? width : kPiecesPerThread * width;
   const auto wanted = static_cast<int64_t>(
       std::min(static_cast<double>(most), work / (vector ? kParallelElements / 2 : kPieceWork)));
   const bool converted = p.dtype != DType::f32 && p.dtype != DType::f64;

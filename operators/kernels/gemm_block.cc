@@ -57,6 +57,8 @@ class Block {
   static constexpr int64_t kL = kLanes<T>;
   // Slivers of a transposed A that are packed together, and the elements of a row of such a sliver.
   static constexpr int64_t kGroup = 4;
+  // Blocks of no more tiles of rows than these read B in place (measured with products of 512 x 128).
+  static constexpr int64_t kLowTiles = 10;
   static constexpr int64_t kGroupPitch = (kTileRows<T> + kL - 1) / kL * kL;
 
   const S* a(int64_t i, int64_t k) const { return static_cast<const S*>(p_.a) + i * p_.a_rs + k * p_.a_cs; }
@@ -217,9 +219,11 @@ void Block<S, T, R>::depth(int64_t k0, int64_t k, int64_t j0, int64_t cols, cons
   call.k = k;
   const bool same = std::is_same_v<S, T>;
   const int64_t full = cols / kL * kL;  // columns in full vectors
-  // B is read in place if the panel is small, or if too few rows of C would share the cost of a copy.
-  const bool b_in_place = same && p_.b_cs == 1 &&
-                          (rows_ <= 10 * kTileRows<T> || k * cols * static_cast<int64_t>(sizeof(T)) <= 32768);
+  // B is read in place if the panel is small, or if too few rows of C would share the cost of a copy. The
+  // tiles fetch its rows ahead, so a panel in the second-level cache is read as fast.
+  const bool b_in_place =
+      same && p_.b_cs == 1 &&
+      (rows_ <= kLowTiles * kTileRows<T> || k * cols * static_cast<int64_t>(sizeof(T)) <= 32768);
   const bool a_in_place = same && (cols <= 2 * kNR || rows_ * k * static_cast<int64_t>(sizeof(T)) <= 16384 ||
                                    (p_.a_cs == 1 && std::abs(p_.a_rs) <= 576));
   const int64_t sliver = sliver_elements<T>(k);

@@ -19,14 +19,11 @@ namespace {
 using test::contains;
 using test::error_of;
 
-/// The number of groups that the options mean.
-int64_t groups_of(const AttentionPackedOptions& o) { return o.groups == 0 ? o.heads : o.groups; }
-
 /// The same attention of three arrays, cut from the packed one and moved by operators.
 NDArray cut_attention(const NDArray& packed, const AttentionPackedOptions& o, const NDArray& mask = {}) {
   const NDArray x = o.batch_first ? packed : packed.swap_axes(0, 1);
   const Shape& s = x.shape();
-  const int64_t groups = groups_of(o), width = s[2] / (o.heads + 2 * groups);
+  const int64_t groups = o.key_heads(), width = s[2] / (o.heads + 2 * groups);
   const auto part = [&](int64_t first, int64_t heads) {
     return x.slice(2, {first * width, (first + heads) * width})
         .reshape({s[0], s[1], heads, width})
@@ -52,7 +49,7 @@ std::vector<AttentionPackedOptions> all_options() {
 /// An array for these options; `length`: of the sequences.
 NDArray packed_for(const AttentionPackedOptions& o, int64_t batch, int64_t length, int64_t width,
                    DType type = f64) {
-  const int64_t all = (o.heads + 2 * groups_of(o)) * width;
+  const int64_t all = (o.heads + 2 * o.key_heads()) * width;
   return test::numbers(o.batch_first ? Shape{batch, length, all} : Shape{length, batch, all}, type);
 }
 
@@ -76,21 +73,23 @@ TEST(AttentionPacked, HasTheBitsOfTheThreePartsForAllTypesAndLayouts) {
 }
 
 TEST(AttentionPacked, HasTheGradientsOfTheThreeParts) {
-  for (const AttentionPackedOptions& o : all_options())
-    for (const int64_t length : {1, 7, 66, 150}) {
-      const NDArray x = packed_for(o, 2, length, 5);
-      for (const NDArray& mask : masks_for(o, length, f64)) {
-        const auto gradient_of = [&](auto function) {
-          const NDArray leaf = x.clone().requires_grad_();
-          const NDArray y = function(leaf);
-          return gradients({y}, {leaf}, {.heads = {test::numbers(y.shape(), f64, 4)}})[0];
-        };
-        const NDArray want = gradient_of([&](const NDArray& a) { return cut_attention(a, o, mask); });
-        const NDArray got = gradient_of([&](const NDArray& a) { return attention_packed(a, o, mask); });
-        EXPECT_EQ(got.shape(), x.shape());
-        test::expect_values(test::values(want), got, "length " + std::to_string(length), 100);
+  for (const DType type : {f64, f32, f16, bf16})
+    for (const AttentionPackedOptions& o : all_options())
+      for (const int64_t length : {1, 7, 66, 150}) {
+        if (type != f64 && length != 66) continue;
+        const NDArray x = packed_for(o, 2, length, 5, type);
+        for (const NDArray& mask : masks_for(o, length, type)) {
+          const auto gradient_of = [&](auto function) {
+            const NDArray leaf = x.clone().requires_grad_();
+            const NDArray y = function(leaf);
+            return gradients({y}, {leaf}, {.heads = {test::numbers(y.shape(), type, 4)}})[0];
+          };
+          const NDArray want = gradient_of([&](const NDArray& a) { return cut_attention(a, o, mask); });
+          const NDArray got = gradient_of([&](const NDArray& a) { return attention_packed(a, o, mask); });
+          EXPECT_EQ(got.shape(), x.shape());
+          test::expect_values(test::values(want), got, "length " + std::to_string(length), 100);
+        }
       }
-    }
 }
 
 TEST(AttentionPacked, HasSecondDerivativesAndGradientsOfMasksAndSums) {
@@ -148,15 +147,16 @@ TEST(AttentionPacked, WrongOperandsAreNamed) {
     return error_of<InvalidArgument>([&] { attention_packed(x, o, mask); });
   };
   const NDArray x = ones({2, 3, 12});
-  EXPECT_TRUE(contains(refused(x, {.heads = 3}), "a multiple of 9, the number of heads"));
+  EXPECT_TRUE(contains(refused(x, {.heads = 3}),
+                       "a multiple of heads + 2 * groups = 9 (heads = 3, groups = 3), got shape (2, 3, 12)"));
   EXPECT_TRUE(contains(refused(x[0], {}), "expected an array of rank 3"));
   EXPECT_TRUE(contains(refused(x.to(i32), {}), "floating-point type, got i32"));
-  EXPECT_TRUE(contains(refused(x, {.heads = 0}), "1 or more heads"));
+  EXPECT_TRUE(contains(refused(x, {.heads = 0}), "1 to 2^31 - 1 heads"));
   EXPECT_TRUE(contains(refused(x, {.heads = 4, .groups = 3}), "a number of groups that divides them"));
   EXPECT_TRUE(contains(refused(x, {.heads = 4, .groups = -1}), "heads = 4 and groups = -1"));
   EXPECT_TRUE(contains(refused(x, {.scale = test::kNan}), "expected a finite scale"));
   EXPECT_TRUE(contains(refused(x, {.heads = 2}, ones({4, 4})), "(2, 2, 3, 3), got (4, 4)"));
-  EXPECT_TRUE(contains(refused(x, {.heads = int64_t{1} << 62}), "[attention_packed]"));
+  EXPECT_TRUE(contains(refused(x, {.heads = int64_t{1} << 62}), "expected 1 to 2^31 - 1 heads"));
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 #include "ndarray/kernels/parallel.h"
 
 #include <gtest/gtest.h>
+#include <tbb/task_arena.h>
 
 #include <cstdlib>
 #include <string>
+
+#include "engine/base/cpus.h"
 
 namespace mx {
 namespace {
@@ -19,6 +22,12 @@ TEST(ParallelDeathTest, OneProcessorIsOneThread) {
     unsetenv("MX_NUM_THREADS");
   else
     setenv("MX_NUM_THREADS", before.c_str(), 1);
+}
+
+// The arena of the engine's workers has room for more threads than there are processors.
+TEST(Parallel, ALoopGetsNoMoreThreadsThanThereAreProcessors) {
+  tbb::task_arena arena(usable_cpus() + 3);
+  arena.execute([] { EXPECT_LE(parallel_width(), usable_cpus()); });
 }
 
 }  // namespace

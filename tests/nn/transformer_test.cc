@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "ndarray/grad_mode.h"
 #include "tests/nn/golden.h"
 #include "tests/nn/models.h"
@@ -59,6 +62,31 @@ void compare(test::GoldenFile& golden, const std::string& name, nn::Module& modu
   for (size_t i = 0; i < x.size(); ++i) golden.expect(name + "/dx" + std::to_string(i), x[i].grad());
   if (!gradients) return;
   for (const auto& [key, p] : module.parameters()) golden.expect(name + "/d " + key, p.grad());
+}
+
+// The result is that of three arrays, of which the projections are computed one by one.
+TEST(MultiheadAttention, OfOneArrayCutsMovesAndJoinsNothing) {
+  Engine& engine = current_engine();
+  for (const bool batch_first : {true, false}) {
+    const nn::MultiheadAttention attend(64, 4, {.batch_first = batch_first});
+    const NDArray x = randn({30, 30, 64}), copy = x.clone();
+    const nn::AttendOptions options{.need_weights = false, .is_causal = true};
+    const NDArray want = attend(x, copy, x, options).first;
+    wait_all();
+    engine.profiler_start();
+    const NDArray y = attend(x, x, x, options).first;
+    wait_all();
+    engine.profiler_stop();
+    const std::string file = ::testing::TempDir() + "attention_of_one_array.json";
+    engine.write_trace(file);
+    std::stringstream text;
+    text << std::ifstream(file).rdbuf();
+    const std::string trace = text.str();
+    EXPECT_TRUE(contains(trace, "\"attention_packed\"")) << trace;
+    for (const char* name : {"\"split\"", "\"copy\"", "\"concat\"", "\"attention\""})
+      EXPECT_FALSE(contains(trace, name)) << trace;
+    test::expect_values(test::values(want), y, "attention of one array");
+  }
 }
 
 TEST(MultiheadAttention, AgreesWithPyTorch) {

@@ -101,7 +101,7 @@ TEST_F(CudaAttentionSizes, Types) {
 TEST_F(CudaAttentionSizes, PackedArrays) {
   const auto expect_packed = [](const AttentionPackedAttrs& attrs, int64_t length, int64_t width, DType type,
                                 const NDArray& mask = {}) {
-    const int64_t heads = attrs.heads + 2 * (attrs.groups == 0 ? attrs.heads : attrs.groups);
+    const int64_t heads = attrs.heads + 2 * attrs.key_heads();
     std::vector<NDArray> inputs{
         numbers(attrs.batch_first ? Shape{2, length, heads * width} : Shape{length, 2, heads * width}, type)};
     if (mask.defined()) inputs.push_back(mask);
