@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/kernels/parallel.h"
 #include "nn/data/epoch_order.h"
 #include "operators/custom.h"
@@ -11,7 +12,8 @@
 
 namespace mx::data {
 
-ArrayDataset::ArrayDataset(std::vector<NDArray> arrays, std::vector<std::string> names)
+ArrayDataset::ArrayDataset(std::vector<NDArray> arrays, std::vector<std::string> names,
+                           std::source_location where) try
     : arrays_(std::move(arrays)), names_(std::move(names)) {
   MX_CHECK(!arrays_.empty(), InvalidArgument, "[ArrayDataset] expected at least one array, got none");
   for (const NDArray& array : arrays_) {
@@ -28,6 +30,8 @@ ArrayDataset::ArrayDataset(std::vector<NDArray> arrays, std::vector<std::string>
     MX_CHECK(std::find(names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(i), names_[i]) ==
                  names_.begin() + static_cast<std::ptrdiff_t>(i),
              InvalidArgument, "[ArrayDataset] expected different names, got '", names_[i], "' twice");
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 std::vector<NDArray> ArrayDataset::gather(const Indices& indices) const {
@@ -111,13 +115,17 @@ const Operator& read_samples() {
 
 }  // namespace
 
-FunctionDataset::FunctionDataset(int64_t size, std::vector<Field> fields, Read read) : size_(size) {
+FunctionDataset::FunctionDataset(int64_t size, std::vector<Field> fields, Read read,
+                                 std::source_location where) try
+    : size_(size) {
   MX_CHECK(size >= 0, InvalidArgument, "[FunctionDataset] expected a size that is not negative, got ", size);
   MX_CHECK(!fields.empty(), InvalidArgument, "[FunctionDataset] expected at least one field, got none");
   MX_CHECK(read != nullptr, InvalidArgument,
            "[FunctionDataset] expected a function that reads samples, got an empty one");
   for (const Field& field : fields) checked_numel(field.shape, size_of(field.dtype), "FunctionDataset");
   source_ = std::make_shared<const Source>(Source{size, std::move(fields), std::move(read)});
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 std::vector<NDArray> FunctionDataset::gather(const Indices& indices) const {
@@ -130,7 +138,8 @@ std::vector<NDArray> FunctionDataset::gather(const Indices& indices) const {
   return call(read_samples(), attrs, inputs, indices.where());
 }
 
-Subset::Subset(DatasetHandle base, std::vector<int64_t> indices) : base_(std::move(base)) {
+Subset::Subset(DatasetHandle base, std::vector<int64_t> indices, std::source_location where) try
+    : base_(std::move(base)) {
   MX_CHECK(base_ != nullptr, InvalidArgument, "[Subset] expected a data set, got an empty pointer");
   for (size_t i = 0; i < indices.size(); ++i)
     MX_CHECK(indices[i] >= 0 && indices[i] < base_->size(), InvalidArgument,
@@ -138,6 +147,8 @@ Subset::Subset(DatasetHandle base, std::vector<int64_t> indices) : base_(std::mo
              i);
   map_ = mx::array(indices);
   indices_ = std::make_shared<const std::vector<int64_t>>(std::move(indices));
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 Indices Subset::in_base(const Indices& indices) const {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <string>
 #include <utility>
@@ -63,7 +64,8 @@ class ArrayDataset final : public Dataset {
   /// Takes arrays with the same first dimension, of any types, on any devices. The arrays of a batch are on
   /// the same devices. Throws InvalidArgument if the sizes differ, if there is no array, and for names that
   /// are not as many as the arrays or not different.
-  explicit ArrayDataset(std::vector<NDArray> arrays, std::vector<std::string> names = {});
+  explicit ArrayDataset(std::vector<NDArray> arrays, std::vector<std::string> names = {},
+                        std::source_location where = std::source_location::current());
   // There is no move constructor: a move copies the handles, so a data set that was moved from stays valid.
   ArrayDataset(const ArrayDataset&) = default;
   ArrayDataset& operator=(const ArrayDataset&) = default;
@@ -100,7 +102,8 @@ class FunctionDataset final : public Dataset {
   using Read = std::function<void(int64_t index, std::span<const Tensor> sample)>;
 
   /// Throws InvalidArgument if there are no fields or no function, and for a negative size.
-  FunctionDataset(int64_t size, std::vector<Field> fields, Read read);
+  FunctionDataset(int64_t size, std::vector<Field> fields, Read read,
+                  std::source_location where = std::source_location::current());
   FunctionDataset(const FunctionDataset&) = default;
   FunctionDataset& operator=(const FunctionDataset&) = default;
 
@@ -117,7 +120,8 @@ class FunctionDataset final : public Dataset {
 class Subset final : public Dataset {
  public:
   /// Throws InvalidArgument for an index that the base does not have.
-  Subset(DatasetHandle base, std::vector<int64_t> indices);
+  Subset(DatasetHandle base, std::vector<int64_t> indices,
+         std::source_location where = std::source_location::current());
   Subset(const Subset&) = default;
   Subset& operator=(const Subset&) = default;
 

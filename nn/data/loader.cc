@@ -58,7 +58,7 @@ int64_t samples_in_batches(const BatchSampler& batches, const OrderOptions& orde
 
 }  // namespace
 
-Loader::Loader(DatasetHandle dataset, LoaderOptions options) {
+Loader::Loader(DatasetHandle dataset, LoaderOptions options, std::source_location where) try {
   check_options(dataset, options);
   // Initialises the device now. Host memory allocated after that is page-locked, so copies to the device are
   // faster.
@@ -80,6 +80,8 @@ Loader::Loader(DatasetHandle dataset, LoaderOptions options) {
   auto names = std::make_shared<const std::vector<std::string>>(dataset->names());
   core_ = std::make_shared<const Core>(
       Core{std::move(dataset), std::move(options), order, in_epoch, batches, std::move(names)});
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 Loader::Loader(Loader&&) noexcept = default;

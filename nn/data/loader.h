@@ -87,7 +87,8 @@ class Loader {
 
   /// Throws InvalidArgument for an empty data set, invalid options or a device that does not exist, and if
   /// drop_last would leave no batch.
-  Loader(DatasetHandle dataset, LoaderOptions options = {});
+  Loader(DatasetHandle dataset, LoaderOptions options = {},
+         std::source_location where = std::source_location::current());
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
   ~Loader();

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/io/io_error.h"
 #include "ndarray/kernels/parallel.h"
 #include "nn/data/steps.h"
@@ -113,11 +114,13 @@ struct Reading {
 
 void log_skipped(const std::string& error) { log(LogLevel::warning, "a sample was left out: ", error); }
 
-SampleDataset::SampleDataset(SourceHandle source, SampleOptions options) {
+SampleDataset::SampleDataset(SourceHandle source, SampleOptions options, std::source_location where) try {
   MX_CHECK(source != nullptr, InvalidArgument, "[SampleDataset] expected a source, got an empty pointer");
   MX_CHECK(options.collate != nullptr, InvalidArgument,
            "[SampleDataset] expected a collate function, got an empty one");
   core_ = std::make_shared<const Core>(Core{std::move(source), std::move(options)});
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 int64_t SampleDataset::size() const { return core_->source->size(); }

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,8 @@ struct SampleOptions {
 class SampleDataset final : public Dataset {
  public:
   /// Throws InvalidArgument for an empty source or an empty collate function.
-  explicit SampleDataset(SourceHandle source, SampleOptions options = {});
+  explicit SampleDataset(SourceHandle source, SampleOptions options = {},
+                         std::source_location where = std::source_location::current());
   SampleDataset(const SampleDataset&) = default;
   SampleDataset& operator=(const SampleDataset&) = default;
 

@@ -19,6 +19,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -87,7 +88,8 @@ class StreamLoader {
   using Iterator = BatchIterator;
 
   /// Throws InvalidArgument for invalid options.
-  StreamLoader(IterableHandle dataset, StreamOptions options = {});
+  StreamLoader(IterableHandle dataset, StreamOptions options = {},
+               std::source_location where = std::source_location::current());
 
   /// Starts the next epoch; after restore(), continues at the restored position.
   Iterator begin();

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "engine/device/registry.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/io/io_error.h"
 #include "ndarray/kernels/parallel.h"
 #include "nn/data/bad_records.h"
@@ -230,7 +231,7 @@ class StreamLoader::Run final : public detail::BatchRun {
   std::vector<NDArray> handed_out_;
 };
 
-StreamLoader::StreamLoader(IterableHandle dataset, StreamOptions o) {
+StreamLoader::StreamLoader(IterableHandle dataset, StreamOptions o, std::source_location where) try {
   MX_CHECK(dataset != nullptr, InvalidArgument, "[StreamLoader] expected a data set, got an empty pointer");
   MX_CHECK(o.batch_size > 0 && o.batch_size <= INT32_MAX, InvalidArgument,
            "[StreamLoader] expected a batch size from 1 to ", INT32_MAX, ", got ", int64_t{o.batch_size});
@@ -245,6 +246,8 @@ StreamLoader::StreamLoader(IterableHandle dataset, StreamOptions o) {
   get_device(o.context);  // host memory allocated after that is page-locked
   auto names = std::make_shared<const std::vector<std::string>>(dataset->names());
   core_ = std::make_shared<const Core>(Core{std::move(dataset), std::move(o), std::move(names)});
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 StreamLoader::Iterator StreamLoader::begin() {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/io/io_error.h"
 #include "nn/data/bad_records.h"
 #include "nn/data/unicode_class.h"
@@ -276,7 +277,7 @@ int64_t BytePairTokenizer::id(const std::string& token) const {
   return found == tables_->ids.end() ? -1 : found->second;
 }
 
-CharTokenizer::CharTokenizer(std::string_view text) {
+CharTokenizer::CharTokenizer(std::string_view text, std::source_location where) try {
   std::vector<bool> seen(0x110000);
   for (size_t at = 0; at < text.size();) {
     const CodePoint point = next_code_point(text, at);
@@ -289,6 +290,8 @@ CharTokenizer::CharTokenizer(std::string_view text) {
     if (seen[c]) characters_.push_back(c);
   MX_CHECK(!characters_.empty(), InvalidArgument,
            "[CharTokenizer] expected a text with characters, got none");
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 std::vector<int64_t> CharTokenizer::encode(std::string_view text) const {

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,7 +62,7 @@ class BytePairTokenizer {
 class CharTokenizer {
  public:
   /// Throws InvalidArgument for a text without characters, or one that is not UTF-8.
-  explicit CharTokenizer(std::string_view text);
+  explicit CharTokenizer(std::string_view text, std::source_location where = std::source_location::current());
 
   /// Throws InvalidArgument for a character that the text of the constructor did not have, with its place.
   std::vector<int64_t> encode(std::string_view text) const;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "ndarray/detail/place.h"
 #include "ndarray/kernels/strided_loop.h"
 #include "ndarray/launch.h"
 #include "nn/metric/inputs.h"
@@ -96,8 +97,11 @@ struct Table {
 
 }  // namespace
 
-TopK::TopK(IntArg k, const ClassOptions& options) : k_(k), options_(options), counts_(zeros({2}, i64)) {
+TopK::TopK(IntArg k, const ClassOptions& options, std::source_location where) try
+    : k_(k), options_(options), counts_(zeros({2}, i64)) {
   MX_CHECK(k >= 1, InvalidArgument, "[top_k] expected k of 1 or more, got ", k);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void TopK::update(const NDArray& logits, const NDArray& labels, std::source_location where) {
@@ -113,10 +117,12 @@ int64_t TopK::count() const { return counts_.to_vector<int64_t>()[1]; }
 int64_t TopK::hits() const { return counts_.to_vector<int64_t>()[0]; }
 void TopK::reset() { counts_.fill_(0); }
 
-ConfusionMatrix::ConfusionMatrix(IntArg classes, const ClassOptions& options)
+ConfusionMatrix::ConfusionMatrix(IntArg classes, const ClassOptions& options, std::source_location where) try
     : classes_(classes), options_(options) {
   MX_CHECK(classes >= 1, InvalidArgument, "[confusion_matrix] expected 1 class or more, got ", classes);
   counts_ = zeros({classes, classes}, i64);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void ConfusionMatrix::update(const NDArray& logits, const NDArray& labels, std::source_location where) {

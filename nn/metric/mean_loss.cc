@@ -86,8 +86,10 @@ void detail::check_sums(const std::vector<NDArray>& sums, const std::string& nam
            name, "', which has none", mx::detail::called_at(where));
 }
 
-Custom::Custom(Function function) : function_(std::move(function)) {
+Custom::Custom(Function function, std::source_location where) try : function_(std::move(function)) {
   MX_CHECK(function_ != nullptr, InvalidArgument, "[custom metric] expected a function, got an empty one");
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 void Custom::update(const NDArray& logits, const NDArray& labels, std::source_location where) {

@@ -75,7 +75,8 @@ struct ClassOptions {
 class TopK : public Metric {
  public:
   /// Throws InvalidArgument for k below 1.
-  explicit TopK(IntArg k, const ClassOptions& options = {});
+  explicit TopK(IntArg k, const ClassOptions& options = {},
+                std::source_location where = std::source_location::current());
 
   /// Adds a batch: scores of any floating-point type, e.g. (n, classes), and labels of any integral type in
   /// the shape of the scores without the axis, (n,).
@@ -109,7 +110,8 @@ class Accuracy : public TopK {
 class ConfusionMatrix : public Metric {
  public:
   /// Throws InvalidArgument for fewer than 1 class.
-  explicit ConfusionMatrix(IntArg classes, const ClassOptions& options = {});
+  explicit ConfusionMatrix(IntArg classes, const ClassOptions& options = {},
+                           std::source_location where = std::source_location::current());
 
   /// Adds a batch as in TopK::update(), with as many scores as there are classes.
   void update(const NDArray& logits, const NDArray& labels,
@@ -164,7 +166,7 @@ class Custom : public Metric {
  public:
   using Function = std::function<NDArray(const NDArray& logits, const NDArray& labels)>;
   /// Throws InvalidArgument for an empty function.
-  explicit Custom(Function function);
+  explicit Custom(Function function, std::source_location where = std::source_location::current());
   void update(const NDArray& logits, const NDArray& labels,
               std::source_location where = std::source_location::current());
   void observe(const Observation& step, std::source_location where) override {

@@ -64,12 +64,21 @@ F1::F1(IntArg classes, Average average, const ClassOptions& options)
     : ConfusionMatrix(checked_classes("f1", classes, average), options), average_(average) {}
 double F1::value() const { return average_of(Marginals(matrix()), average_, 1, 1); }
 
-Precision::Precision(IntArg classes, Average average, const ClassOptions& options)
-    : ConfusionMatrix(checked_classes("precision", classes, average), options), average_(average) {}
+Precision::Precision(IntArg classes, Average average, const ClassOptions& options,
+                     std::source_location where) try
+    : ConfusionMatrix(checked_classes("precision", classes, average), options, where), average_(average) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
+
 double Precision::value() const { return average_of(Marginals(matrix()), average_, 0, 2); }
 
-Recall::Recall(IntArg classes, Average average, const ClassOptions& options)
-    : ConfusionMatrix(checked_classes("recall", classes, average), options), average_(average) {}
+Recall::Recall(IntArg classes, Average average, const ClassOptions& options, std::source_location where) try
+    : ConfusionMatrix(checked_classes("recall", classes, average), options, where), average_(average) {
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
+}
+
 double Recall::value() const { return average_of(Marginals(matrix()), average_, 2, 0); }
 
 double MCC::value() const {

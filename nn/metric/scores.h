@@ -32,7 +32,8 @@ class F1 : public ConfusionMatrix {
 
 class Precision : public ConfusionMatrix {
  public:
-  explicit Precision(IntArg classes = 2, Average average = Average::binary, const ClassOptions& options = {});
+  explicit Precision(IntArg classes = 2, Average average = Average::binary, const ClassOptions& options = {},
+                     std::source_location where = std::source_location::current());
   double value() const override;
 
  private:
@@ -41,7 +42,8 @@ class Precision : public ConfusionMatrix {
 
 class Recall : public ConfusionMatrix {
  public:
-  explicit Recall(IntArg classes = 2, Average average = Average::binary, const ClassOptions& options = {});
+  explicit Recall(IntArg classes = 2, Average average = Average::binary, const ClassOptions& options = {},
+                  std::source_location where = std::source_location::current());
   double value() const override;
 
  private:
@@ -52,7 +54,9 @@ class Recall : public ConfusionMatrix {
 /// 0 for a random one. 0 if all labels or all predictions are one class; NaN before the first update.
 class MCC : public ConfusionMatrix {
  public:
-  explicit MCC(IntArg classes = 2, const ClassOptions& options = {}) : ConfusionMatrix(classes, options) {}
+  explicit MCC(IntArg classes = 2, const ClassOptions& options = {},
+               std::source_location where = std::source_location::current())
+      : ConfusionMatrix(classes, options, where) {}
   double value() const override;
 };
 

@@ -20,6 +20,7 @@
 #include "operators/elementwise_unary.h"
 #include "operators/reduce.h"
 #include "operators/softmax.h"
+#include "tests/support/called_at.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
 
@@ -364,6 +365,26 @@ TEST(Metrics, SumsOverProcessesAreThoseOfAllSamples) {
   EXPECT_NEAR(together.value(), own.value(), 1e-12);
   const std::string message = error_of<InvalidArgument>([&] { sync(RocAuc(), store, "auc"); });
   EXPECT_TRUE(contains(message, "'auc'")) << message;
+}
+
+using Wrong = test::WrongCall;
+
+// Each is on one line, the one that its error must name.
+// clang-format off
+std::vector<Wrong> wrong_metrics() {
+  return {
+      Wrong([] { TopK(0); }),
+      Wrong([] { ConfusionMatrix(0); }),
+      Wrong([] { Precision(0); }),
+      Wrong([] { Recall(3, Average::binary); }),
+      Wrong([] { MCC(-1); }),
+      Wrong([] { Custom none(nullptr); }),
+  };
+}
+// clang-format on
+
+TEST(FurtherMetrics, ErrorsOfConstructorsNameTheLineOfTheProgram) {
+  for (const Wrong& wrong : wrong_metrics()) test::expect_named_once(wrong, "further_metrics_test.cc");
 }
 
 }  // namespace

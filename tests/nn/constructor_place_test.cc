@@ -5,12 +5,11 @@
 #include <functional>
 #include <source_location>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "nn/nn.h"
 #include "nn/sync_norm.h"
-#include "tests/support/errors.h"
+#include "tests/support/called_at.h"
 
 namespace mx {
 namespace {
@@ -18,12 +17,7 @@ namespace {
 using test::contains;
 using test::error_of;
 
-struct Wrong {
-  std::function<void()> make;
-  unsigned line;
-  Wrong(std::function<void()> f, std::source_location where = std::source_location::current())
-      : make(std::move(f)), line(where.line()) {}
-};
+using Wrong = test::WrongCall;
 
 // Each is on one line, the one that its error must name.
 // clang-format off
@@ -101,13 +95,7 @@ std::vector<Wrong> wrong_constructors() {
 // clang-format on
 
 TEST(ConstructorPlace, IsThatOfTheProgram) {
-  for (const Wrong& wrong : wrong_constructors()) {
-    SCOPED_TRACE(wrong.line);
-    const std::string text = error_of<InvalidArgument>(wrong.make);
-    const std::string place = "constructor_place_test.cc:" + std::to_string(wrong.line) + ')';
-    EXPECT_TRUE(contains(text, place)) << text;
-    EXPECT_EQ(text.find("called at"), text.rfind("called at")) << text;
-  }
+  for (const Wrong& wrong : wrong_constructors()) test::expect_named_once(wrong, "constructor_place_test.cc");
 }
 
 // The line of a member of a program's own module is the line of its constructor.
