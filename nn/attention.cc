@@ -162,13 +162,6 @@ MultiheadAttention::Projected MultiheadAttention::project(const NDArray& query, 
   return {part(query, q_proj_weight, 0), part(key, k_proj_weight, 1), part(value, v_proj_weight, 2)};
 }
 
-NDArray MultiheadAttention::attend_packed(const NDArray& x, const NDArray& mask, bool causal,
-                                          bool batch_first) const {
-  const NDArray qkv = projection(x, in_proj_weight, array_or_none(in_proj_bias));
-  return attention_packed(detail::at_call(qkv),
-                          {.heads = heads_, .batch_first = batch_first, .causal = causal}, mask);
-}
-
 std::pair<NDArray, NDArray> MultiheadAttention::forward(const NDArray& query, const NDArray& key,
                                                         const NDArray& value, const AttendOptions& options) {
   const bool batched = query.rank() == 3;
@@ -195,14 +188,18 @@ std::pair<NDArray, NDArray> MultiheadAttention::forward(const NDArray& query, co
            "] expected one batch size and as many values as keys, got shapes ", query.shape(), ", ",
            key.shape(), " and ", value.shape());
   const AttendSizes n{q.shape()[batch], heads_, q.shape()[steps], k.shape()[steps]};
-  NDArray mask = combined_mask(options, n, q.dtype());
   const double dropped = train_mode() ? dropout_ : 0;
   if (projects_together(q, k, v) && !bias_k.defined() && !add_zero_attn_ && dropped == 0 &&
       !options.need_weights) {
-    const NDArray y = out_proj(attend_packed(q, mask, options.is_causal, !steps_first), detail::call_site());
-    return {batched ? y : y.squeeze(0), {}};
+    const NDArray qkv = projection(q, in_proj_weight, array_or_none(in_proj_bias));
+    const NDArray y = attention_packed(
+        detail::at_call(qkv), {.heads = heads_, .batch_first = !steps_first, .causal = options.is_causal},
+        combined_mask(options, n, qkv.dtype()));
+    const NDArray result = out_proj(y, detail::call_site());
+    return {batched ? result : result.squeeze(0), {}};
   }
   Projected p = project(q, k, v);
+  NDArray mask = combined_mask(options, n, p.q.dtype());
   if (steps_first)
     for (NDArray* x : {&p.q, &p.k, &p.v}) *x = x->swap_axes(0, 1);
   int64_t appended = 0;

@@ -99,9 +99,6 @@ class MultiheadAttention : public ModuleOf<MultiheadAttention> {
   /// Whether one product projects all three.
   bool projects_together(const NDArray& query, const NDArray& key, const NDArray& value) const;
   Projected project(const NDArray& query, const NDArray& key, const NDArray& value) const;
-  /// Self-attention of x by attention_packed(), before the output projection. Precondition: in_proj_weight is
-  /// defined.
-  NDArray attend_packed(const NDArray& x, const NDArray& mask, bool causal, bool batch_first) const;
 
   int64_t width_, heads_, kdim_, vdim_;
   double dropout_;

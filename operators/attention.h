@@ -90,8 +90,9 @@ NDArray attention_with_dropout(const Arg& q, const NDArray& k, const NDArray& v,
 /// The attention of a sequence to itself, with its queries, keys and values in one array.
 /// qkv: (B, L, (H + 2 G) * E), with H = heads and G = groups: the heads of the queries, then those of the
 /// keys, then those of the values, each of E numbers. The result is (B, L, H * E). With `batch_first` false,
-/// B and L change places in both. `mask`, types and memory: as for scaled_dot_product_attention().
-/// Throws InvalidArgument for shapes, numbers of heads and types that do not fit.
+/// B and L change places in both. `mask` broadcasts to (B, H, L, L) in both cases; a mask for each sequence
+/// is (B, 1, L, L). Types and memory: as for scaled_dot_product_attention(). Throws InvalidArgument for
+/// shapes, numbers of heads and types that do not fit.
 NDArray attention_packed(const Arg& qkv, const AttentionPackedOptions& options, const NDArray& mask = {});
 
 }  // namespace mx

@@ -1,5 +1,6 @@
 #include "operators/attention_form.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "engine/base/check.h"
@@ -41,7 +42,7 @@ NDArray columns_first(const NDArray& x) { return x.swap_axes(-1, -2); }
 /// The mask of a causal call, true where a query attends to a key: (L, S).
 NDArray causal_mask(int64_t rows, int64_t keys, int64_t offset, Context context) {
   const NDArray i = arange(0, rows, i64, context).reshape({rows, 1}), j = arange(0, keys, i64, context);
-  return less_equal(j, i + offset);
+  return less_equal(j, i + std::clamp(offset, -rows, keys));  // beyond, nothing changes
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "nn/detail/attend.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -35,7 +36,7 @@ NDArray stored_weights(const NDArray& q, const NDArray& k, const NDArray& mask) 
 NDArray with_causal(const NDArray& mask, int64_t queries, int64_t keys, const CausalKeys& causal,
                     Context context) {
   const NDArray i = arange(0, queries, i64, context).reshape({queries, 1}), j = arange(0, keys, i64, context);
-  NDArray part = less_equal(j, i + causal.offset);
+  NDArray part = less_equal(j, i + std::clamp(causal.offset, -queries, keys));  // beyond, nothing changes
   if (causal.appended > 0) part = logical_or(part, greater_equal(j, keys - causal.appended));
   if (!mask.defined()) return part;
   return mask.dtype() == bool_ ? logical_and(mask, part) : where(part, mask, kOut);

@@ -96,6 +96,7 @@ Matrix transposed(const Matrix& m) { return {m.data, m.col_stride, m.row_stride}
 /// Which scores count, and what is added to them.
 struct Mask {
   Mask(const Tensor* given, const Sizes& n, const AttentionParams& o) : options(o), keys(n.keys) {
+    options.causal_offset = std::clamp(o.causal_offset, -n.rows, n.keys);  // beyond, nothing changes
     if (given != nullptr) mask = given->broadcast({n.batch, n.heads, n.rows, n.keys});
   }
 
@@ -128,7 +129,7 @@ struct Mask {
     }
   }
 
-  const AttentionParams options;
+  AttentionParams options;
   const int64_t keys;
   Tensor mask;
 };

@@ -18,10 +18,8 @@ constexpr double kPieceWork = 2e6;
 // A vector times a matrix is limited by memory bandwidth, so its threshold counts elements.
 constexpr double kParallelElements = 512e3;
 // Blocks of C per thread. With more than one, a delayed thread holds up only its own block, and a thread that
-// becomes free takes another. Two threads get one each, unless blocks are so low that B is read in place:
-// otherwise each block packs B again.
+// becomes free takes another. Two threads get one each if each block would pack B again.
 constexpr int64_t kPiecesPerThread = 2;
-constexpr int64_t kLowRows = 128;
 // Limits of the size of C's blocks.
 constexpr int64_t kMaxRows = 2048, kMaxCols = 1024, kMinRows = 56, kMinCols = 64;
 // The limit if the sums of a block need a buffer because the elements have another type.
@@ -47,8 +45,10 @@ Split split(const Product& p) {
   const bool vector = p.m == 1;
   if (work < (vector ? kParallelElements : kParallelWork)) return s;
   const int64_t width = parallel_width();
-  const bool one_each =
-      width == 1 || (width == 2 && (p.b_cs != 1 || p.m > kPiecesPerThread * width * kLowRows));
+  const auto packs = [&] {
+    return p.b_cs != 1 || p.m > kPiecesPerThread * width * gemm_rows_without_packing(p.dtype);
+  };
+  const bool one_each = width == 1 || (width == 2 && packs());
   const int64_t most = one_each ? width : kPiecesPerThread * width;
   const auto wanted = static_cast<int64_t>(
       std::min(static_cast<double>(most), work / (vector ? kParallelElements / 2 : kPieceWork)));

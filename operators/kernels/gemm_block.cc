@@ -34,6 +34,9 @@ T factor(double value) {
   return static_cast<T>(convert<int64_t>(value));
 }
 
+/// Blocks of no more tiles of rows than these read B in place (measured with products of 512 x 128).
+constexpr int64_t kLowTiles = 10;
+
 /// Computes a block of C, with sums over all of k. S is the type of the elements, T that of the sums, R that
 /// of C.
 template <class S, class T, class R = S>
@@ -57,8 +60,6 @@ class Block {
   static constexpr int64_t kL = kLanes<T>;
   // Slivers of a transposed A that are packed together, and the elements of a row of such a sliver.
   static constexpr int64_t kGroup = 4;
-  // Blocks of no more tiles of rows than these read B in place (measured with products of 512 x 128).
-  static constexpr int64_t kLowTiles = 10;
   static constexpr int64_t kGroupPitch = (kTileRows<T> + kL - 1) / kL * kL;
 
   const S* a(int64_t i, int64_t k) const { return static_cast<const S*>(p_.a) + i * p_.a_rs + k * p_.a_cs; }
@@ -319,6 +320,11 @@ void block_of(const Product& p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) 
   Block<S, T>(p, i0, i1).run(j0, j1);
 }
 
+int64_t rows_without_packing(DType dtype) {
+  if (dtype == DType::f32) return kLowTiles * kTileRows<float>;
+  return dtype == DType::f64 ? kLowTiles * kTileRows<double> : 0;
+}
+
 void block(const Product& p, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
   visit(p.dtype, [&](auto tag) { block_of<typename decltype(tag)::type>(p, i0, i1, j0, j1); });
 }
@@ -329,8 +335,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace mx::kernels {
 HWY_EXPORT(block);
+HWY_EXPORT(rows_without_packing);
 void gemm_block(const Product& product, int64_t i0, int64_t i1, int64_t j0, int64_t j1) {
   HWY_DYNAMIC_DISPATCH(block)(product, i0, i1, j0, j1);
 }
+int64_t gemm_rows_without_packing(DType dtype) { return HWY_DYNAMIC_DISPATCH(rows_without_packing)(dtype); }
 }  // namespace mx::kernels
 #endif

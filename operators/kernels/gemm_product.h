@@ -27,4 +27,8 @@ struct Product {
 /// set.
 void gemm_block(const Product& product, int64_t i0, int64_t i1, int64_t j0, int64_t j1);
 
+/// Returns up to how many rows of C a block reads contiguous rows of B where they are; 0: it always packs
+/// them.
+int64_t gemm_rows_without_packing(DType dtype);
+
 }  // namespace mx::kernels

@@ -89,6 +89,14 @@ TEST(MultiheadAttention, OfOneArrayCutsMovesAndJoinsNothing) {
   }
 }
 
+TEST(MultiheadAttention, MasksHaveTheTypeOfTheProjections) {
+  const nn::MultiheadAttention attend(8, 2, {.batch_first = true});
+  const NDArray x = randn({2, 3, 8}).to(f16), mask = randn({3, 3});
+  for (const NDArray& key : {x, x.clone()})
+    for (const bool need_weights : {false, true})
+      EXPECT_EQ(f32, attend(x, key, x, {.need_weights = need_weights, .attn_mask = mask}).first.dtype());
+}
+
 TEST(MultiheadAttention, AgreesWithPyTorch) {
   test::GoldenFile golden(kAttentionGolden);
   const auto run = [&](const std::string& name, nn::MultiheadAttention m, const std::vector<Shape>& shapes,

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -93,6 +94,19 @@ TEST(AttentionOp, AgreesWithAPlainLoopForAllSizes) {
         test::expect_values(want.y, scaled_dot_product_attention(q, k, v, {}, options),
                             std::to_string(rows) + " rows, " + std::to_string(keys) + " keys", 10);
       }
+}
+
+TEST(AttentionOp, OffsetsBeyondTheKeysAreThoseAtTheEnds) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const NDArray q = test::numbers({1, 1, 5, 4}, f32, 1), k = test::numbers({1, 1, 7, 4}, f32, 2);
+  const auto causal = [&](int64_t offset) {
+    return test::values(scaled_dot_product_attention(q, k, k, {}, {.causal = true, .causal_offset = offset}));
+  };
+  const Values all = test::values(scaled_dot_product_attention(q, k, k));
+  for (const int64_t offset : {int64_t{7}, kMost / 2, kMost - 3, kMost})
+    EXPECT_EQ(all, causal(offset)) << offset;
+  for (const int64_t offset : {int64_t{-5}, -kMost / 2, -kMost, -kMost - 1})
+    EXPECT_EQ(Values(20, 0.0), causal(offset)) << offset;
 }
 
 TEST(AttentionOp, ViewsAndOneHead) {
