@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include "operators/operators.h"
@@ -94,6 +96,44 @@ TEST(AttentionOp, AgreesWithAPlainLoopForAllSizes) {
         test::expect_values(want.y, scaled_dot_product_attention(q, k, v, {}, options),
                             std::to_string(rows) + " rows, " + std::to_string(keys) + " keys", 10);
       }
+}
+
+/// An array of this shape with gaps between its elements, or with its dimensions in another order.
+NDArray laid_out(const NDArray& x, uint32_t layout) {
+  if (layout == 0) return x;
+  if (layout == 1) return x.swap_axes(1, 2).clone().swap_axes(1, 2);
+  if (layout == 2) return x.swap_axes(2, 3).clone().swap_axes(2, 3);
+  return stack({x, x}, -1).select(-1, 1);
+}
+
+TEST(AttentionOp, AgreesWithAPlainLoopForRandomShapesMasksAndLayouts) {
+  std::mt19937 random(7);
+  const auto below = [&](uint32_t n) { return static_cast<int64_t>(random() % n); };
+  const int64_t lengths[] = {1, 2, 63, 64, 65, 127, 128, 129, 190, 256, 257};
+  for (int round = 0; round < 120; ++round) {
+    SCOPED_TRACE(round);
+    const DType type = std::array{f32, f64, f16, bf16}[static_cast<size_t>(below(4))];
+    const int64_t groups = 1 + below(2), heads = groups * (1 + below(3)), batch = 1 + below(2);
+    const int64_t rows = lengths[below(11)], keys = lengths[below(11)], width = 1 + below(40),
+                  values = 1 + below(40);
+    const auto operand = [&](const Shape& shape, uint64_t seed) {
+      return laid_out(test::numbers(shape, type, seed), static_cast<uint32_t>(below(4)));
+    };
+    const NDArray q = operand({batch, heads, rows, width}, 1), k = operand({batch, groups, keys, width}, 2),
+                  v = operand({batch, groups, keys, values}, 3);
+    NDArray mask;
+    if (const int64_t kind = below(3); kind > 0) {
+      const auto size = [&](int64_t n) { return below(2) == 0 ? n : 1; };
+      const Shape shape{size(batch), size(heads), size(rows), size(keys)};
+      const NDArray numbers = test::numbers(shape, type, 4);
+      mask = kind == 1 ? less(numbers, 0.7) : numbers;
+    }
+    const AttentionOptions options{
+        .scale = below(2) == 0 ? 0 : 0.3, .causal = below(2) == 0, .causal_offset = below(200) - 70};
+    const AttentionResult want =
+        plain_attention(q, k, v, mask.defined() ? std::optional(mask) : std::nullopt, options);
+    test::expect_values(want.y, scaled_dot_product_attention(q, k, v, mask, options), "y", 20);
+  }
 }
 
 TEST(AttentionOp, OffsetsBeyondTheKeysAreThoseAtTheEnds) {
