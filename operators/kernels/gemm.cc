@@ -20,6 +20,10 @@ constexpr double kParallelElements = 512e3;
 // Blocks of C per thread. With more than one, a delayed thread holds up only its own block, and a thread that
 // becomes free takes another. Two threads get one each if each block would pack B again.
 constexpr int64_t kPiecesPerThread = 2;
+// Smaller products gain nothing from a choice of their form.
+constexpr double kSwappedWork = 1e6;
+// Rows of A that are farther apart, in elements, share so few cache sets that they are better packed.
+constexpr int64_t kSwappedStride = 1024;
 // Limits of the size of C's blocks.
 constexpr int64_t kMaxRows = 2048, kMaxCols = 1024, kMinRows = 56, kMinCols = 64;
 // The limit if the sums of a block need a buffer because the elements have another type.
@@ -73,6 +77,14 @@ Split split(const Product& p) {
   return s;
 }
 
+/// Returns whether A is transposed, so that its slivers must be packed, and B is so narrow that it is cheaper
+/// to pack the slivers of B', to read A' in place, and to transpose the result.
+bool packs_less_if_swapped(const Product& p) {
+  return p.a_rs == 1 && p.a_cs != 1 && p.b_cs == 1 && p.b_rs != 1 && p.c_cs == 1 && p.bias == nullptr &&
+         p.beta == 0 && p.n >= 16 && 4 * p.n <= p.m && p.a_cs <= kSwappedStride &&
+         p.n <= gemm_rows_without_packing(p.dtype) && work_of(p) >= kSwappedWork;
+}
+
 Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c,
                 int64_t c_row_stride, int64_t c_col_stride, const GemmOptions& options) {
   MX_CHECK(m >= 0 && n >= 0 && k >= 0, InvalidArgument, "[gemm] expected sizes of at least 0, got m = ", m,
@@ -108,7 +120,7 @@ Product checked(DType dtype, int64_t m, int64_t n, int64_t k, const Matrix& a, c
     p.alpha = 1;                            // A B is an empty sum, and an infinite alpha must not make it NaN
     p.a_rs = p.a_cs = p.b_rs = p.b_cs = 0;  // no offset is added to the addresses, which may be null
   }
-  if (n == 1 || (c_col_stride != 1 && c_row_stride == 1 && m != 1)) {
+  if (n == 1 || (c_col_stride != 1 && c_row_stride == 1 && m != 1) || packs_less_if_swapped(p)) {
     // Computes the transposed product C' = B' A'.
     p.swapped = true;
     std::swap(p.m, p.n);

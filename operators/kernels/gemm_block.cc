@@ -289,7 +289,14 @@ template <class S, class T, class R>
 void Block<S, T, R>::finish(int64_t j0, int64_t cols) {
   const T alpha = factor<S, T>(p_.alpha), beta = factor<S, T>(p_.beta);
   const int64_t pitch = (cols + kNR - 1) / kNR * kNR;
-  for (int64_t i = 0; i < rows_; ++i) {
+  int64_t first = 0;
+  if constexpr (std::is_same_v<R, T> && std::is_floating_point_v<T>) {
+    // The rows of a C with this layout lie side by side.
+    if (p_.c_rs == 1 && alpha == T{1} && beta == T{0} && p_.bias == nullptr)
+      for (; first + kL <= rows_; first += kL)
+        transpose_columns(c(i0_ + first, j0), p_.c_cs, sums_ + first * pitch, pitch, cols);
+  }
+  for (int64_t i = first; i < rows_; ++i) {
     T* const sum = sums_ + i * pitch;
     if (alpha != T{1})
       for (int64_t j = 0; j < cols; ++j) sum[j] *= alpha;

@@ -234,6 +234,22 @@ TYPED_TEST(GemmTyped, AgreesWithAPlainLoopWhenBlocksAreCut) {
   check<TypeParam>(601, 67, 130, kPaddedColumns, kPaddedColumns, kRows, {}, false);
 }
 
+// The transpose of A is read in place, and C is transposed at the end.
+template <class T>
+void check_narrow_products() {
+  for (const int64_t n : {15, 16, 17, 31, 32, 50})
+    for (const Order la : {kColumns, kPaddedColumns})
+      for (const Order lb : {kRows, kPaddedRows})
+        for (const Order lc : {kRows, kPaddedRows}) {
+          check<T>(263, n, 270, la, lb, lc, {}, false);
+          check<T>(64 * (n % 3 + 3), n, 261, la, lb, lc, {-2, 0, nullptr, 1}, false);
+        }
+}
+
+TYPED_TEST(GemmTyped, NarrowProductsOfATransposedMatrixAgreeWithAPlainLoop) {
+  check_narrow_products<TypeParam>();
+}
+
 TYPED_TEST(GemmTyped, VectorsTimesMatricesAgreeWithAPlainLoop) {
   for (const int64_t size : {1, 2, 5, 31, 64, 200, 1033}) {
     for (const int64_t k : {1, 3, 64, 517}) {
@@ -258,6 +274,8 @@ TEST(Gemm, EveryInstructionSetGivesTheProduct) {
     check_random<bool>(30);
     check<float>(61, 130, 1031, kRows, kColumns, kRows, {}, false);
     check<double>(61, 70, 531, kColumns, kRows, kRows, {}, false);
+    check_narrow_products<float>();
+    check_narrow_products<double>();
   });
 }
 
@@ -286,6 +304,7 @@ TEST(Gemm, ResultsDoNotDependOnTheNumberOfThreads) {
       expect_same_bits_on_any_threads<float>(300, 301, 302, la, lb);
       expect_same_bits_on_any_threads<float>(65, 1200, 701, la, lb);
       expect_same_bits_on_any_threads<double>(1201, 63, 300, la, lb);
+      expect_same_bits_on_any_threads<float>(1000, 32, 301, la, lb);
       expect_same_bits_on_any_threads<bfloat16>(300, 301, 302, la, lb);
       expect_same_bits_on_any_threads<float>(1, 2100, 1100, la, lb);
       expect_same_bits_on_any_threads<float>(2100, 1, 1100, la, lb);
