@@ -39,13 +39,22 @@ NDArray over_groups(const NDArray& gradient, int64_t groups) {
 
 NDArray columns_first(const NDArray& x) { return x.swap_axes(-1, -2); }
 
-/// The mask of a causal call, true where a query attends to a key: (L, S).
-NDArray causal_mask(int64_t rows, int64_t keys, int64_t offset, Context context) {
-  const NDArray i = arange(0, rows, i64, context).reshape({rows, 1}), j = arange(0, keys, i64, context);
-  return less_equal(j, i + std::clamp(offset, -rows, keys));  // beyond, nothing changes
+}  // namespace
+
+NDArray in_heads(const NDArray& x, int64_t heads) {
+  const Shape& s = x.shape();
+  return x.reshape({s[0], s[1], heads, s[2] / heads}).swap_axes(1, 2);
 }
 
-}  // namespace
+NDArray joined_heads(const NDArray& x) {
+  const Shape& s = x.shape();
+  return x.swap_axes(1, 2).reshape({s[0], s[2], s[1] * s[3]});
+}
+
+NDArray causal_mask(int64_t queries, int64_t keys, int64_t offset, Context context) {
+  const NDArray i = arange(0, queries, i64, context).reshape({queries, 1}), j = arange(0, keys, i64, context);
+  return less_equal(j, i + std::clamp(offset, -queries, keys));  // beyond, nothing changes
+}
 
 void check_attention(const InferContext& c, size_t first, size_t mask, double scale) {
   const Shape &q = c.shape(first), &k = c.shape(first + 1), &v = c.shape(first + 2);

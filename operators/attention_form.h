@@ -28,6 +28,13 @@ void check_attention_backward(const InferContext& c, size_t mask, double scale);
 int64_t attention_work(const InferContext& c);           ///< of q, k, v
 int64_t attention_work_backward(const InferContext& c);  ///< of dy, q, k, v
 
+/// (batch, length, width) to (batch, heads, length, width / heads); a view.
+NDArray in_heads(const NDArray& x, int64_t heads);
+/// The reverse: (batch, length, width), a copy.
+NDArray joined_heads(const NDArray& x);
+/// The mask of a causal call, true where a query attends to a key: (queries, keys).
+NDArray causal_mask(int64_t queries, int64_t keys, int64_t offset, Context context);
+
 /// The sum of dy * y over a row, less `dsums`, the gradient of the sums, which may be an empty handle.
 NDArray attention_delta(const NDArray& dy, const NDArray& y, const NDArray& dsums, DType type);
 /// The same for outputs y and sums.

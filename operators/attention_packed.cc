@@ -105,28 +105,20 @@ void gradient_by_operators(GradientContext& g, const NDArray& dy) {
   const PackedSizes n(a, g.input_shape(0));
   const auto swapped = [&](const NDArray& x) { return a.batch_first ? x : x.swap_axes(0, 1); };
   const NDArray packed = swapped(g.input(0));
-  const auto in_heads = [&](const NDArray& x, int64_t first, int64_t count) {
-    const Shape& s = x.shape();
-    return x.slice(2, {first * n.width, (first + count) * n.width})
-        .reshape({s[0], s[1], count, n.width})
-        .swap_axes(1, 2);
+  const auto part = [&](int64_t first, int64_t count) {
+    return in_heads(packed.slice(2, {first * n.width, (first + count) * n.width}), count);
   };
-  const auto joined = [](const NDArray& x) {
-    const Shape& s = x.shape();
-    return x.swap_axes(1, 2).reshape({s[0], s[2], s[1] * s[3]});
-  };
-  const NDArray heads_of_dy = in_heads(swapped(dy), 0, n.heads);
-  const NDArray y = in_heads(swapped(g.output(0)), 0, n.heads);
+  const NDArray heads_of_dy = in_heads(swapped(dy), n.heads), y = in_heads(swapped(g.output(0)), n.heads);
   const NDArray delta = attention_delta(heads_of_dy, y, g.head(1), g.output(1).dtype());
   const bool has_mask = g.inputs() > kMaskInput, of_mask = has_mask && g.wanted(kMaskInput);
   const bool of_packed = g.wanted(0);
-  const AttentionGradients found =
-      attention_gradients_by_operators({in_heads(packed, 0, n.heads), in_heads(packed, n.heads, n.groups),
-                                        in_heads(packed, n.heads + n.groups, n.groups),
-                                        has_mask ? g.input(kMaskInput) : NDArray{}, g.output(1)},
-                                       {.scale = a.scale, .causal = a.causal}, {}, heads_of_dy, delta,
-                                       {of_packed, of_packed, of_packed, of_mask});
-  if (of_packed) g.set(0, swapped(mx::concat({joined(found.q), joined(found.k), joined(found.v)}, 2)));
+  const AttentionGradients found = attention_gradients_by_operators(
+      {part(0, n.heads), part(n.heads, n.groups), part(n.heads + n.groups, n.groups),
+       has_mask ? g.input(kMaskInput) : NDArray{}, g.output(1)},
+      {.scale = a.scale, .causal = a.causal}, {}, heads_of_dy, delta,
+      {of_packed, of_packed, of_packed, of_mask});
+  if (of_packed)
+    g.set(0, swapped(mx::concat({joined_heads(found.q), joined_heads(found.k), joined_heads(found.v)}, 2)));
   if (of_mask) g.set(kMaskInput, found.mask);
 }
 

@@ -1,6 +1,5 @@
 #include "nn/detail/attend.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -35,21 +34,11 @@ NDArray stored_weights(const NDArray& q, const NDArray& k, const NDArray& mask) 
 
 NDArray with_causal(const NDArray& mask, int64_t queries, int64_t keys, const CausalKeys& causal,
                     Context context) {
-  const NDArray i = arange(0, queries, i64, context).reshape({queries, 1}), j = arange(0, keys, i64, context);
-  NDArray part = less_equal(j, i + std::clamp(causal.offset, -queries, keys));  // beyond, nothing changes
-  if (causal.appended > 0) part = logical_or(part, greater_equal(j, keys - causal.appended));
+  NDArray part = mx::detail::causal_mask(queries, keys, causal.offset, context);
+  if (causal.appended > 0)
+    part = logical_or(part, greater_equal(arange(0, keys, i64, context), keys - causal.appended));
   if (!mask.defined()) return part;
   return mask.dtype() == bool_ ? logical_and(mask, part) : where(part, mask, kOut);
-}
-
-NDArray in_heads(const NDArray& x, int64_t heads) {
-  const Shape& s = x.shape();
-  return x.reshape({s[0], s[1], heads, s[2] / heads}).swap_axes(1, 2);
-}
-
-NDArray joined_heads(const NDArray& x) {
-  const Shape& s = x.shape();
-  return x.swap_axes(1, 2).reshape({s[0], s[2], s[1] * s[3]});
 }
 
 NDArray joined_heads_of_steps(const NDArray& x) {

@@ -6,14 +6,13 @@
 #include <utility>
 
 #include "ndarray/ndarray.h"
+#include "operators/attention_form.h"
 
 namespace mx::nn::detail {
 
-/// (batch, length, width) to (batch, heads, length, width / heads); a view.
-NDArray in_heads(const NDArray& x, int64_t heads);
-/// The reverse: (batch, length, width), a copy.
-NDArray joined_heads(const NDArray& x);
-/// The same with the length first: (length, batch, width), a copy.
+using mx::detail::in_heads;
+using mx::detail::joined_heads;
+/// As joined_heads(), with the length first: (length, batch, width), a copy.
 NDArray joined_heads_of_steps(const NDArray& x);
 
 /// The keys to which query i of a causal call attends: 0 to i + offset, and the last `appended` ones.
