@@ -1,6 +1,9 @@
 #include "operators/convolution.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -21,6 +24,14 @@ using kernels::Correlation;
 
 // Multiplications up to which the calling thread computes a convolution itself, as for products of matrices.
 constexpr int64_t kDirectProducts = 1 << 18;
+
+std::atomic<bool>& winograd_flag() {
+  static std::atomic<bool> allowed = [] {
+    const char* const value = std::getenv("MX_WINOGRAD");
+    return value == nullptr || std::string_view(value) != "0";
+  }();
+  return allowed;
+}
 
 template <class A>
 ConvolutionSizes sizes_of(const A& attrs, int rank) {
@@ -151,6 +162,7 @@ void run_one(const KernelArgs& args, Correlation c, const Tensor* bias) {
     c.bias = bias->data;
     c.bias_stride = bias->strides[0];
   }
+  c.winograd = winograd();
   const Scratch scratch(args, kernels::correlate_scratch(c));
   kernels::correlate(c, scratch.data());
 }
@@ -186,7 +198,8 @@ void run_weights(const KernelArgs& args) {
   const Tensor& weight = args.out[0];
   const Converted x(args.in[0], weight.dtype), dy(args.in[1], weight.dtype);
   const auto sizes = sizes_of(args.attr<ConvolutionWeightsAttrs>(), weight.rank());
-  const Correlation c = detail::forward_correlation(sizes, *x, weight, *dy);
+  Correlation c = detail::forward_correlation(sizes, *x, weight, *dy);
+  c.winograd = winograd();
   const Scratch scratch(args, kernels::correlate_weights_scratch(c));
   kernels::correlate_weights(c, scratch.data());
 }
@@ -274,5 +287,8 @@ NDArray convolution_transpose(const Arg& x, const NDArray& weight, const NDArray
 NDArray convolution_weights(const Arg& x, const NDArray& dy, const ConvolutionWeightsAttrs& attrs) {
   return call(kConvolutionWeights, attrs, x, dy);
 }
+
+void set_winograd(bool allowed) { winograd_flag().store(allowed, std::memory_order_relaxed); }
+bool winograd() { return winograd_flag().load(std::memory_order_relaxed); }
 
 }  // namespace mx

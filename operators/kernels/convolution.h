@@ -14,7 +14,8 @@
 // (2006), and without im2col by Dukhan, "The indirect convolution algorithm" (2019).
 //
 // Arithmetic: f32 and f64 in their own type; f16 and bf16 in f32, rounded once. The order of each sum depends
-// only on the shapes, so results have the same bits at any number of threads.
+// only on the shapes, so results have the same bits at any number of threads. Large convolutions of 3 x 3
+// taps in f32 use Winograd's method (convolution_winograd.h), whose errors are of another kind.
 //
 // Thread-safety: any thread may call. The result must not overlap the operands.
 #pragma once
@@ -64,6 +65,7 @@ struct Correlation {
   Spatial step{1, 1, 1};
   const void* bias = nullptr;  ///< null: no bias
   int64_t bias_stride = 1;
+  bool winograd = true;  ///< large 3 x 3 convolutions may use Winograd's method (convolution_winograd.h)
 };
 
 /// Returns false if every result is the bias.

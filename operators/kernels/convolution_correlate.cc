@@ -4,6 +4,7 @@
 
 #include "ndarray/kernels/parallel.h"
 #include "operators/kernels/convolution_plan.h"
+#include "operators/kernels/convolution_winograd.h"
 #include "operators/kernels/workspace.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -422,12 +423,17 @@ void fill_with_bias(const Correlation& c) {
 }  // namespace
 
 size_t correlate_scratch(const Correlation& c) {
-  return is_empty(c) || !has_terms(c) ? 0 : HWY_DYNAMIC_DISPATCH(scratch_in)(c);
+  if (is_empty(c) || !has_terms(c)) return 0;
+  const size_t direct = HWY_DYNAMIC_DISPATCH(scratch_in)(c);
+  return winograd_fits(c) ? std::max(direct, winograd_scratch(c)) : direct;
 }
 
 void correlate(const Correlation& c, void* scratch) {
   if (is_empty(c)) return;
-  if (has_terms(c)) return HWY_DYNAMIC_DISPATCH(correlate_typed)(c, scratch);
+  if (has_terms(c)) {
+    if (winograd_fits(c) && correlate_winograd(c, scratch)) return;
+    return HWY_DYNAMIC_DISPATCH(correlate_typed)(c, scratch);
+  }
   switch (c.dtype) {
     case DType::f64:
       return fill_with_bias<double>(c);

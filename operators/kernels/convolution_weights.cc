@@ -6,6 +6,7 @@
 
 #include "ndarray/kernels/parallel.h"
 #include "operators/kernels/convolution_plan.h"
+#include "operators/kernels/convolution_winograd.h"
 #include "operators/kernels/workspace.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -538,12 +539,17 @@ void zero_weights(const Correlation& c) {
 }  // namespace
 
 size_t correlate_weights_scratch(const Correlation& c) {
-  return has_no_weights(c) || has_no_positions(c) ? 0 : HWY_DYNAMIC_DISPATCH(weights_scratch_in)(c);
+  if (has_no_weights(c) || has_no_positions(c)) return 0;
+  const size_t direct = HWY_DYNAMIC_DISPATCH(weights_scratch_in)(c);
+  return winograd_weights_fits(c) ? std::max(direct, winograd_weights_scratch(c)) : direct;
 }
 
 void correlate_weights(const Correlation& c, void* scratch) {
   if (has_no_weights(c)) return;
-  if (!has_no_positions(c)) return HWY_DYNAMIC_DISPATCH(weights_typed)(c, scratch);
+  if (!has_no_positions(c)) {
+    if (winograd_weights_fits(c) && correlate_weights_winograd(c, scratch)) return;
+    return HWY_DYNAMIC_DISPATCH(weights_typed)(c, scratch);
+  }
   switch (c.dtype) {
     case DType::f64:
       return zero_weights<double>(c);

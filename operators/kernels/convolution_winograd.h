@@ -1,0 +1,37 @@
+// Convolutions of 3 x 3 taps with fewer products than taps: the minimal filtering algorithm F(2 x 2, 3 x 3)
+// of Winograd, as described by Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2016).
+// Internal to the convolution kernels.
+//
+// Method: a tile of 4 x 4 elements of an image gives 2 x 2 results. Tile and weights are transformed by
+// additions to 16 numbers each, which are multiplied pairwise and summed over the channels, and the 16 sums
+// are transformed to the results. These are 16 products per channel instead of 36. The products of all tiles
+// of a block are 16 products of matrices.
+//
+// Arithmetic: f32; f16 and bf16 are rounded once. Errors are relative to the largest elements of a tile, not
+// to the elements that a result reads: a result whose elements are all small is inexact beside an element of
+// 1e8. Infinities and NaN would spread through their tile. So each function returns false if any result is
+// not finite, and the caller computes all of them directly. The order of each sum depends only on the shapes.
+//
+// Thread-safety: any thread may call.
+#pragma once
+
+#include <cstddef>
+
+#include "operators/kernels/convolution.h"
+
+namespace mx::kernels {
+
+/// Return whether a correlation has the form of the method, and is large enough to be faster with it.
+bool winograd_fits(const Correlation& c);
+bool winograd_weights_fits(const Correlation& c);
+
+/// Precondition of all that follow: winograd_fits(c), or winograd_weights_fits(c).
+size_t winograd_scratch(const Correlation& c);
+size_t winograd_weights_scratch(const Correlation& c);
+
+/// correlate() and correlate_weights(). Return false if a result is not finite; then all results are
+/// undefined.
+[[nodiscard]] bool correlate_winograd(const Correlation& c, void* scratch);
+[[nodiscard]] bool correlate_weights_winograd(const Correlation& c, void* scratch);
+
+}  // namespace mx::kernels

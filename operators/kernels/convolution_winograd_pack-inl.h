@@ -1,0 +1,119 @@
+// Transforms the weights of convolutions by Winograd's method. Included once per instruction set.
+#if defined(MX_CONVOLUTION_WINOGRAD_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#  ifdef MX_CONVOLUTION_WINOGRAD_PACK_INL_H_
+#    undef MX_CONVOLUTION_WINOGRAD_PACK_INL_H_
+#  else
+#    define MX_CONVOLUTION_WINOGRAD_PACK_INL_H_
+#  endif
+
+#  include <algorithm>
+#  include <cstdint>
+#  include <cstdlib>
+#  include <type_traits>
+
+#  include "operators/kernels/convolution_winograd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace mx::kernels::HWY_NAMESPACE {
+
+#  if HWY_TARGET != HWY_SCALAR
+
+/// Transforms weights to `u`: [group][number][row][channel].
+template <class S>
+class WeightsTransform {
+ public:
+  static constexpr int64_t kL = kLanes<float>;
+
+  WeightsTransform(const Correlation& c, const WinogradPlan& p, float* u)
+      : c_(c),
+        taps_(c),
+        u_(u),
+        pitch_(p.weights_pitch),
+        plane_(c.rows * p.weights_pitch),
+        by_rows_(std::abs(c.weights.row) < std::abs(c.weights.channel)),
+        adjacent_(c.weights.tap[1] == 3 && c.weights.tap[2] == 1) {}
+
+  /// Transforms blocks [begin, end) of kL rows, which are counted over all groups.
+  void run(int64_t begin, int64_t end) {
+    const int64_t row_blocks = divide_up(c_.rows, kL);
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t g = block / row_blocks, r = block % row_blocks * kL, rows = std::min(kL, c_.rows - r);
+      float* const to = u_ + g * kWinogradSize * plane_ + r * pitch_;
+      const S* const from =
+          static_cast<const S*>(c_.weights.data) + g * c_.weights.group + r * c_.weights.row;
+      for (int64_t ch = 0; ch < c_.channels; ch += kL) {
+        const int64_t channels = std::min(kL, c_.channels - ch);
+        if (by_rows_) {
+          square_by_rows(from + ch * c_.weights.channel, rows, channels, to + ch);
+        } else {
+          for (int64_t i = 0; i < rows; ++i)
+            transform(from + ch * c_.weights.channel + i * c_.weights.row, c_.weights.channel, channels,
+                      to + ch + i * pitch_, plane_);
+        }
+      }
+    }
+  }
+
+ private:
+  /// Transforms `count` weights that are `step` apart to 16 vectors that are `plane` apart.
+  HWY_INLINE void transform(const S* from, int64_t step, int64_t count, float* to, int64_t plane) {
+    const Lanes<float> d;
+    const auto half = hn::Set(d, 0.5F);
+    gather(from, step, count);
+    WinogradVec rows[4][3];  // along the first axis
+    for (int64_t j = 0; j < 3; ++j) {
+      WinogradVec w[3];
+      for (int64_t i = 0; i < 3; ++i) w[i] = hn::LoadU(d, gathered_ + taps_.of(i, j) * kL);
+      const auto sum = hn::Mul(hn::Add(w[0], w[2]), half), middle = hn::Mul(w[1], half);
+      rows[0][j] = w[0];
+      rows[1][j] = hn::Add(sum, middle);
+      rows[2][j] = hn::Sub(sum, middle);
+      rows[3][j] = w[2];
+    }
+    for (int i = 0; i < 4; ++i, to += 4 * plane) {
+      const auto sum = hn::Mul(hn::Add(rows[i][0], rows[i][2]), half), middle = hn::Mul(rows[i][1], half);
+      hn::StoreU(rows[i][0], d, to);
+      hn::StoreU(hn::Add(sum, middle), d, to + plane);
+      hn::StoreU(hn::Sub(sum, middle), d, to + 2 * plane);
+      hn::StoreU(rows[i][2], d, to + 3 * plane);
+    }
+  }
+
+  /// Copies the taps of `count` weights that are `step` apart to nine vectors.
+  HWY_INLINE void gather(const S* from, int64_t step, int64_t count) {
+    if constexpr (std::is_same_v<S, float>) {
+      if (count == kL && adjacent_) return transpose_columns(gathered_, kL, from, step, 9);
+    }
+    std::fill_n(gathered_, 9 * kL, 0.F);
+    for (int64_t tap = 0; tap < 9; ++tap)
+      for (int64_t lane = 0; lane < count; ++lane)
+        gathered_[tap * kL + lane] = widen<float>(from[lane * step + taps_.offset(tap)]);
+  }
+
+  /// Transforms vectors along rows, and turns them to vectors along channels.
+  void square_by_rows(const S* from, int64_t rows, int64_t channels, float* to) {
+    for (int64_t i = 0; i < channels; ++i)
+      transform(from + i * c_.weights.channel, c_.weights.row, rows, square_ + i * kL, kL * kL);
+    if (channels < kL)
+      for (int64_t n = 0; n < kWinogradSize; ++n)
+        std::fill_n(square_ + n * kL * kL + channels * kL, (kL - channels) * kL, 0.F);
+    for (int64_t n = 0; n < kWinogradSize; ++n)
+      transpose_columns(to + n * plane_, pitch_, square_ + n * kL * kL, kL, rows);
+  }
+
+  const Correlation& c_;
+  const WinogradTaps taps_;
+  float* const u_;
+  const int64_t pitch_, plane_;
+  const bool
+      by_rows_;  // vectors go along the rows, where weights are nearer to each other than along channels
+  const bool adjacent_;  // the taps of a weight lie one behind the other
+  HWY_ALIGN float gathered_[9 * kL];
+  HWY_ALIGN float square_[kWinogradSize * kL * kL];
+};
+
+#  endif
+
+}  // namespace mx::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // MX_CONVOLUTION_WINOGRAD_PACK_INL_H_
