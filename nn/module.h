@@ -154,11 +154,12 @@ class Module {
   /// Moves parameters and buffers, with the parameters' gradients. Optimisers and trainers follow at their
   /// next call. An NDArray taken from the module earlier stays on the old device and no longer requires a
   /// gradient. A backward pass through operations that were recorded before the move throws InvalidState when
-  /// it reaches a moved parameter. If the device does not exist, nothing is changed.
-  Module& to(Context context);
+  /// it reaches a moved parameter. Waits for the copies: if the device does not exist or has too little
+  /// memory, the error names the line of the call (`where`), and nothing is changed.
+  Module& to(Context context, std::source_location where = std::source_location::current());
   /// Converts parameters and buffers of floating-point type. The same holds for a backward pass. Throws
   /// InvalidArgument if `dtype` is not one.
-  Module& to(DType dtype);
+  Module& to(DType dtype, std::source_location where = std::source_location::current());
   /// Sets whether operations on the parameters are recorded.
   Module& requires_grad_(bool on = true);
   /// Removes the parameters' gradients.
@@ -409,8 +410,12 @@ class ModuleOf : public Base {
   }
 
   Self clone() const { return nn::clone(static_cast<const Self&>(*this)); }
-  Self& to(Context context) { return self(Module::to(context)); }
-  Self& to(DType dtype) { return self(Module::to(dtype)); }
+  Self& to(Context context, std::source_location where = std::source_location::current()) {
+    return self(Module::to(context, where));
+  }
+  Self& to(DType dtype, std::source_location where = std::source_location::current()) {
+    return self(Module::to(dtype, where));
+  }
   Self& requires_grad_(bool on = true) { return self(Module::requires_grad_(on)); }
   Self& train(bool on = true) { return self(Module::train(on)); }
   Self& eval() { return train(false); }

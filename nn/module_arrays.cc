@@ -27,7 +27,7 @@ void each_array(ModuleState& state, bool once, const F& f) {
 }
 
 /// Replaces every array for which convert(array) returns one, and converts its gradient too. If one call
-/// throws, nothing is replaced.
+/// throws, or the conversion itself fails, nothing is replaced.
 template <class F>
 void replace_arrays(ModuleState& state, const F& convert) {
   const NoGrad guard;
@@ -43,6 +43,10 @@ void replace_arrays(ModuleState& state, const F& convert) {
     }
     changes.emplace_back(&entry.place, *std::move(after));
   });
+  for (const auto& [place, array] : changes) {
+    array.wait();
+    if (const NDArray gradient = array.grad(); gradient.defined()) gradient.wait();
+  }
   for (const auto& [place, array] : changes) {
     // The replaced array no longer requires a gradient. Otherwise an optimiser that holds the array itself
     // would silently go on training it. A backward pass of a forward pass from before the move would store
@@ -146,20 +150,25 @@ void Module::recover(std::source_location where) {
   mx::detail::check_recovered(type_name(), arrays, "load a checkpoint", where);
 }
 
-Module& Module::to(Context context) {
+Module& Module::to(Context context, std::source_location where) try {
   replace_arrays(*state_, [&](const NDArray& array) {
-    return array.context() == context ? std::optional<NDArray>() : array.to(context);
+    return array.context() == context ? std::optional<NDArray>() : array.to(context, where);
   });
   return *this;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
-Module& Module::to(DType dtype) {
+Module& Module::to(DType dtype, std::source_location where) try {
   MX_CHECK(is_floating(dtype), InvalidArgument, "[to] expected a floating-point type for a module, got ",
            dtype);
   replace_arrays(*state_, [&](const NDArray& array) {
-    return array.dtype() == dtype || !is_floating(array.dtype()) ? std::optional<NDArray>() : array.to(dtype);
+    return array.dtype() == dtype || !is_floating(array.dtype()) ? std::optional<NDArray>()
+                                                                 : array.to(dtype, where);
   });
   return *this;
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 Module& Module::requires_grad_(bool on) {

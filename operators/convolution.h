@@ -10,9 +10,10 @@
 // that are not floating point, for shapes that do not fit, and for a kernel that is larger than the padded
 // image; the message names the numbers. The result has the same bits at any number of threads.
 //
-// On the CPU, two-dimensional convolutions in f32, f16 and bf16 with a kernel of 3 x 3, a stride and a
-// dilation of 1 and at least 32 channels on both sides use Winograd's method, which needs 16 products instead
-// of 36: see set_winograd().
+// On the CPU, large convolutions in f32, f16 and bf16 whose kernel is 3 x 3 along the last two axes, with a
+// stride and a dilation of 1 along these, use Winograd's method, which needs 16 products instead of 36: see
+// set_winograd(). They are large with at least 32 channels of x, times the kernel's size along the first of
+// three axes, 32 channels of the result per group, and 32 tiles of 2 x 2 results.
 #pragma once
 
 #include <cstdint>
@@ -92,10 +93,11 @@ NDArray convolution_weights(const Arg& x, const NDArray& dy, const ConvolutionWe
 
 /// Sets whether convolutions on the CPU may use Winograd's method (Lavin and Gray, "Fast Algorithms for
 /// Convolutional Neural Networks", 2016), which they may unless the environment variable MX_WINOGRAD is 0. It
-/// is up to twice as fast. Its errors are as small as those of the sum of products in relation to the largest
-/// elements of a tile of 4 x 4, but not in relation to a result that reads small elements only. If any result
-/// is not finite, all are computed as sums of products, so infinities and NaN are where they belong. GPUs
-/// never use it. Any thread may call; operations that were issued before may still see the new value.
+/// is up to twice as fast. The error of a result is relative to the largest element that it reads times the
+/// largest weight: as small as that of the sum of products, unless all large elements meet small weights. If
+/// any result is not finite, all are computed as sums of products, so infinities and NaN are where they
+/// belong. GPUs never use it. Any thread may call; operations that were issued before may still see the new
+/// value.
 void set_winograd(bool allowed);
 bool winograd();
 

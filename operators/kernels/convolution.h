@@ -15,7 +15,7 @@
 //
 // Arithmetic: f32 and f64 in their own type; f16 and bf16 in f32, rounded once. The order of each sum depends
 // only on the shapes, so results have the same bits at any number of threads. Large convolutions of 3 x 3
-// taps in f32 use Winograd's method (convolution_winograd.h), whose errors are of another kind.
+// taps summed in f32 use Winograd's method (convolution_winograd.h), whose errors are of another kind.
 //
 // Thread-safety: any thread may call. The result must not overlap the operands.
 #pragma once

@@ -35,10 +35,12 @@ class WinogradTask {
         u_(u),
         tiles_(c),
         low_(PatchReach(c.taps).low),
-        offsets_(even_offsets(p.depth, p.tiles_pitch)) {
+        offsets_(even_offsets(p.depth, p.tiles_pitch)),
+        image_planes_(image_planes(c)) {
     most_rows_ = divide_up(c.rows, p.row_parts);
     // Not a multiple of a page, so that the 16 planes fall into different cache sets.
-    v_plane_ = c.channels * p.tiles_pitch + 16;
+    planes_ = winograd_planes(c);
+    v_plane_ = planes_ * p.tiles_pitch + 16;
     m_plane_ = most_rows_ * p.tiles_pitch + 16;
     row_pitch_ = 2 * std::min(tiles_.across(), p.block) + 2 + 5 * kL;
     const int64_t elements = kWinogradSize * (v_plane_ + m_plane_) + 4 * row_pitch_ + 4 * kL;
@@ -78,8 +80,9 @@ class WinogradTask {
   const WinogradTiles tiles_;
   const Spatial low_;
   const std::vector<int64_t> offsets_;
-  int64_t most_rows_, v_plane_, m_plane_, row_pitch_;
-  // Transformed tiles [number][channel][tile], sums [number][row][tile], four rows of an image, and two
+  const std::vector<ImagePlane> image_planes_;
+  int64_t planes_, most_rows_, v_plane_, m_plane_, row_pitch_;
+  // Transformed tiles [number][plane][tile], sums [number][row][tile], four rows of an image, and two
   // vectors.
   float *v_, *m_, *rows_, *spare_;
   int64_t group_ = 0, row_ = 0, rows_count_ = 0, count_ = 0, vectors_ = 0;
@@ -93,23 +96,27 @@ void WinogradTask<S>::transform_tiles() {
   const Images& in = c_.in;
   std::vector<RowPart> parts;
   for (const TileRun& run : runs_) parts.emplace_back(run.x + low_[2], 1, 2 * run.count + 2, in.size[2]);
-  for (int64_t ch = 0; ch < c_.channels; ++ch) {
-    const S* const channel = static_cast<const S*>(in.data) + group_ * in.group + ch * in.channel;
+  const S* const images = static_cast<const S*>(in.data) + group_ * in.group;
+  for (int64_t plane = 0; plane < planes_; ++plane) {
+    const ImagePlane& from = image_planes_[static_cast<size_t>(plane)];
     for (size_t s = 0; s < runs_.size(); ++s) {
       const TileRun& run = runs_[s];
+      const int64_t z = run.depth * c_.step[0] + from.depth;
+      const bool inside = z >= 0 && z < in.size[0];
       const float* row[4];
       for (int64_t i = 0; i < 4; ++i) {
         const int64_t y = run.y + low_[1] + i;
         float* const to = rows_ + (y & 3) * row_pitch_;
         row[i] = to;
         if (run.follows && i < 2) continue;
-        if (y < 0 || y >= in.size[1]) {
+        if (!inside || y < 0 || y >= in.size[1]) {
           std::fill_n(to, parts[s].n, 0.F);
         } else {
-          copy_row(to, channel + run.image * in.image + y * in.space[1], 1, parts[s]);
+          copy_row(to, images + run.image * in.image + from.offset + z * in.space[0] + y * in.space[1], 1,
+                   parts[s]);
         }
       }
-      float* to = v_ + ch * p_.tiles_pitch + run.at;
+      float* to = v_ + plane * p_.tiles_pitch + run.at;
       for (int64_t t = 0; t < run.count; t += kL, to += kL) {
         WinogradVec across[4][4];
         for (int i = 0; i < 4; ++i) {
@@ -128,8 +135,8 @@ void WinogradTask<S>::transform_tiles() {
     // The products of a block's last vectors are computed with zeros where there are no tiles.
     if (count_ < vectors_ * kL)
       for (int64_t n = 0; n < kWinogradSize; ++n)
-        std::fill(v_ + n * v_plane_ + ch * p_.tiles_pitch + count_,
-                  v_ + n * v_plane_ + ch * p_.tiles_pitch + vectors_ * kL, 0.F);
+        std::fill(v_ + n * v_plane_ + plane * p_.tiles_pitch + count_,
+                  v_ + n * v_plane_ + plane * p_.tiles_pitch + vectors_ * kL, 0.F);
   }
 }
 
@@ -142,8 +149,8 @@ void WinogradTask<S>::multiply() {
   const int64_t slivers = divide_up(rows_count_, kTileRows<float>);
   for (int64_t number = 0; number < kWinogradSize; ++number) {
     const float* const u = u_ + ((group_ * kWinogradSize + number) * c_.rows + row_) * p_.weights_pitch;
-    for (int64_t first = 0; first < c_.channels; first += p_.depth) {
-      call.k = std::min(p_.depth, c_.channels - first);
+    for (int64_t first = 0; first < planes_; first += p_.depth) {
+      call.k = std::min(p_.depth, planes_ - first);
       call.accumulate = first > 0;
       const float* const v = v_ + number * v_plane_ + first * p_.tiles_pitch;
       for (int64_t s = 0; s < slivers; ++s) {
@@ -171,7 +178,7 @@ void WinogradTask<S>::transform_sums() {
     S* const channel = static_cast<S*>(out.data) + group_ * out.group + (row_ + r) * out.channel;
     for (const TileRun& run : runs_) {
       const float* from = m_ + r * p_.tiles_pitch + run.at;
-      S* const to = channel + run.image * out.image + run.y * out.space[1] + run.x;
+      S* const to = channel + run.image * out.image + run.depth * out.space[0] + run.y * out.space[1] + run.x;
       const int64_t width = std::min(2 * run.count, out.size[2] - run.x);
       const int64_t height = std::min<int64_t>(2, out.size[1] - run.y);
       for (int64_t x = 0; x < width; x += 2 * kL, from += kL) {
@@ -221,7 +228,8 @@ bool winograd_of(const Correlation& c, void* scratch) {
   const WinogradPlan p(c, kLanes<float>);
   float* const u = static_cast<float*>(scratch);
   constexpr int64_t kRows = WeightsTransform<S>::kL;
-  parallel_for(c.groups * divide_up(c.rows, kRows), std::max<int64_t>(1, (32 << 10) / (c.channels * kRows)),
+  parallel_for(c.groups * divide_up(c.rows, kRows),
+               std::max<int64_t>(1, (32 << 10) / (winograd_planes(c) * kRows)),
                [&](int64_t begin, int64_t end) { WeightsTransform<S>(c, p, u).run(begin, end); });
   std::atomic<bool> all_finite{true};
   parallel_for(p.tasks(c.groups), 1, [&](int64_t begin, int64_t end) {

@@ -2,15 +2,16 @@
 // of Winograd, as described by Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2016).
 // Internal to the convolution kernels.
 //
-// Method: a tile of 4 x 4 elements of an image gives 2 x 2 results. Tile and weights are transformed by
-// additions to 16 numbers each, which are multiplied pairwise and summed over the channels, and the 16 sums
-// are transformed to the results. These are 16 products per channel instead of 36. The products of all tiles
-// of a block are 16 products of matrices.
+// Method: a tile of 4 x 4 elements of a plane of an image gives 2 x 2 results. Tile and weights are
+// transformed by additions to 16 numbers each, which are multiplied pairwise and summed over the channels,
+// and the 16 sums are transformed to the results. These are 16 products per channel instead of 36. The
+// products of all tiles of a block are 16 products of matrices.
 //
-// Arithmetic: f32; f16 and bf16 are rounded once. Errors are relative to the largest elements of a tile, not
-// to the elements that a result reads: a result whose elements are all small is inexact beside an element of
-// 1e8. Infinities and NaN would spread through their tile. So each function returns false if any result is
-// not finite, and the caller computes all of them directly. The order of each sum depends only on the shapes.
+// Arithmetic: f32; f16 and bf16 are rounded once. A result depends on no elements but those that it reads.
+// Its error is relative to the largest of these elements times the largest weight, and not to each product of
+// the two: if all large elements meet small weights, it is larger than that of a sum of products. Infinities
+// would become NaN. So each function returns false if any result is not finite, and the caller computes all
+// of them directly. The order of each sum depends only on the shapes.
 //
 // Thread-safety: any thread may call.
 #pragma once

@@ -18,7 +18,7 @@ namespace mx::kernels::HWY_NAMESPACE {
 
 #  if HWY_TARGET != HWY_SCALAR
 
-/// Transforms weights to `u`: [group][number][row][channel].
+/// Transforms weights to `u`: [group][number][row][plane].
 template <class S>
 class WeightsTransform {
  public:
@@ -30,7 +30,9 @@ class WeightsTransform {
         u_(u),
         pitch_(p.weights_pitch),
         plane_(c.rows * p.weights_pitch),
-        by_rows_(std::abs(c.weights.row) < std::abs(c.weights.channel)),
+        step_(c.taps.count[0] == 1 ? c.weights.channel : c.weights.tap[0]),
+        by_rows_(std::abs(c.weights.row) < std::abs(step_) ||
+                 (c.taps.count[0] != 1 && c.weights.channel != c.taps.count[0] * step_)),
         adjacent_(c.weights.tap[1] == 3 && c.weights.tap[2] == 1) {}
 
   /// Transforms blocks [begin, end) of kL rows, which are counted over all groups.
@@ -41,14 +43,15 @@ class WeightsTransform {
       float* const to = u_ + g * kWinogradSize * plane_ + r * pitch_;
       const S* const from =
           static_cast<const S*>(c_.weights.data) + g * c_.weights.group + r * c_.weights.row;
-      for (int64_t ch = 0; ch < c_.channels; ch += kL) {
-        const int64_t channels = std::min(kL, c_.channels - ch);
+      const int64_t planes = winograd_planes(c_);
+      for (int64_t plane = 0; plane < planes; plane += kL) {
+        const int64_t count = std::min(kL, planes - plane);
         if (by_rows_) {
-          square_by_rows(from + ch * c_.weights.channel, rows, channels, to + ch);
+          square_by_rows(from, rows, plane, count, to + plane);
         } else {
           for (int64_t i = 0; i < rows; ++i)
-            transform(from + ch * c_.weights.channel + i * c_.weights.row, c_.weights.channel, channels,
-                      to + ch + i * pitch_, plane_);
+            transform(from + plane * step_ + i * c_.weights.row, step_, count, to + plane + i * pitch_,
+                      plane_);
         }
       }
     }
@@ -90,13 +93,13 @@ class WeightsTransform {
         gathered_[tap * kL + lane] = widen<float>(from[lane * step + taps_.offset(tap)]);
   }
 
-  /// Transforms vectors along rows, and turns them to vectors along channels.
-  void square_by_rows(const S* from, int64_t rows, int64_t channels, float* to) {
-    for (int64_t i = 0; i < channels; ++i)
-      transform(from + i * c_.weights.channel, c_.weights.row, rows, square_ + i * kL, kL * kL);
-    if (channels < kL)
+  /// Transforms vectors along rows, and turns them to vectors along planes.
+  void square_by_rows(const S* from, int64_t rows, int64_t plane, int64_t count, float* to) {
+    for (int64_t i = 0; i < count; ++i)
+      transform(from + weights_of_plane(c_, plane + i), c_.weights.row, rows, square_ + i * kL, kL * kL);
+    if (count < kL)
       for (int64_t n = 0; n < kWinogradSize; ++n)
-        std::fill_n(square_ + n * kL * kL + channels * kL, (kL - channels) * kL, 0.F);
+        std::fill_n(square_ + n * kL * kL + count * kL, (kL - count) * kL, 0.F);
     for (int64_t n = 0; n < kWinogradSize; ++n)
       transpose_columns(to + n * plane_, pitch_, square_ + n * kL * kL, kL, rows);
   }
@@ -105,8 +108,9 @@ class WeightsTransform {
   const WinogradTaps taps_;
   float* const u_;
   const int64_t pitch_, plane_;
-  const bool
-      by_rows_;  // vectors go along the rows, where weights are nearer to each other than along channels
+  const int64_t step_;  // between planes, if that is constant
+  // Vectors go along the rows, where weights are nearer to each other than along planes, or evenly spaced.
+  const bool by_rows_;
   const bool adjacent_;  // the taps of a weight lie one behind the other
   HWY_ALIGN float gathered_[9 * kL];
   HWY_ALIGN float square_[kWinogradSize * kL * kL];

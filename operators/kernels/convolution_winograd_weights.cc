@@ -22,8 +22,8 @@ size_t winograd_weights_scratch_in(const Correlation&) { return 0; }
 bool winograd_weights_in(const Correlation&, void*) { return false; }
 #else
 
-/// Transforms sums to the gradient of the weights and writes it: rows [r0, r0 + rows) and channels [c0, c0 +
-/// channels) of group g. Returns whether all of it is finite.
+/// Transforms sums to the gradient of the weights and writes it: the rows and planes of a part. Returns
+/// whether all of it is finite.
 template <class S>
 HWY_NOINLINE bool write_winograd_weights(const Correlation& c, const WinogradWeightsPlan& p,
                                          const float* sums, int64_t part) {
@@ -34,11 +34,10 @@ HWY_NOINLINE bool write_winograd_weights(const Correlation& c, const WinogradWei
   const auto half = hn::Set(d, 0.5F);
   HWY_ALIGN float lanes[9 * kL];
   FiniteCheck finite;
-  S* const out = static_cast<S*>(c.weights.data) + at.group * c.weights.group + at.row * c.weights.row +
-                 at.channel * c.weights.channel;
+  S* const out = static_cast<S*>(c.weights.data) + at.group * c.weights.group + at.row * c.weights.row;
   for (int64_t r = 0; r < at.rows; ++r)
-    for (int64_t ch = 0; ch < at.channels; ch += kL) {
-      const float* const from = sums + r * p.sums_pitch + ch;
+    for (int64_t plane = 0; plane < at.planes; plane += kL) {
+      const float* const from = sums + r * p.sums_pitch + plane;
       WinogradVec rows[3][4];  // along the first axis
       for (int j = 0; j < 4; ++j) {
         WinogradVec u[4];
@@ -56,14 +55,14 @@ HWY_NOINLINE bool write_winograd_weights(const Correlation& c, const WinogradWei
         w[i * 3 + 2] = hn::Add(sum, rows[i][3]);
       }
       for (const WinogradVec& v : w) finite.see(v);
-      const int64_t count = std::min(kL, at.channels - ch);
-      S* const to = out + r * c.weights.row + ch * c.weights.channel;
+      const int64_t count = std::min(kL, at.planes - plane);
       for (int t = 0; t < 9; ++t) hn::Store(w[t], d, lanes + t * kL);
-      for (int64_t lane = 0; lane < count; ++lane)
+      for (int64_t lane = 0; lane < count; ++lane) {
+        S* const to = out + r * c.weights.row + weights_of_plane(c, at.plane + plane + lane);
         for (int64_t i = 0; i < 3; ++i)
           for (int64_t j = 0; j < 3; ++j)
-            to[lane * c.weights.channel + taps.offset(taps.of(i, j))] =
-                narrow<S>(lanes[(i * 3 + j) * kL + lane]);
+            to[taps.offset(taps.of(i, j))] = narrow<S>(lanes[(i * 3 + j) * kL + lane]);
+      }
     }
   return finite.all_finite();
 }
@@ -77,14 +76,15 @@ class WinogradWeightsTask {
         p_(p),
         tiles_(c),
         low_(PatchReach(c.taps).low),
-        offsets_(even_offsets(p.block, p.channels_pitch)) {
+        offsets_(even_offsets(p.block, p.planes_pitch)),
+        image_planes_(image_planes(c)) {
     // Not multiples of a page, so that the 16 planes fall into different cache sets.
-    v_plane_ = p.block * p.channels_pitch + 16;
+    v_plane_ = p.block * p.planes_pitch + 16;
     y_plane_ = p.rows * p.tiles_pitch + 16;
     width_ = 2 * std::min(tiles_.across(), p.block) + 2;
     const int64_t row_pitch = width_ + 4 * kL;
     const int64_t elements[] = {kWinogradSize * v_plane_, kWinogradSize * y_plane_,
-                                4 * width_ * p.channels_pitch, kL * row_pitch + 2 * kL};
+                                4 * width_ * p.planes_pitch, kL * row_pitch + 2 * kL};
     int64_t total = 64;
     for (const int64_t n : elements) total += divide_up(n, 16) * 16;
     v_ = static_cast<float*>(thread_workspace(static_cast<size_t>(total) * sizeof(float)));
@@ -123,35 +123,43 @@ class WinogradWeightsTask {
   const WinogradTiles tiles_;
   const Spatial low_;
   const std::vector<int64_t> offsets_;
+  const std::vector<ImagePlane> image_planes_;
   int64_t v_plane_, y_plane_, width_, row_pitch_;
-  // Transformed tiles [number][tile][channel], transformed results [number][row][tile], four rows of an image
-  // with adjacent channels, and rows of a vector of channels.
+  // Transformed tiles [number][tile][plane], transformed results [number][row][tile], four rows of an image
+  // with adjacent planes, and rows of a vector of planes.
   float *v_, *y_, *image_, *rows_;
   WinogradWeightsPlan::Part part_{};
   int64_t count_ = 0;  // tiles
   std::vector<TileRun> runs_;
 };
 
-/// Copies a row of an image, channel by channel, to elements with adjacent channels.
+/// Copies a row of an image, plane by plane, to elements with adjacent planes.
 template <class S>
 void WinogradWeightsTask<S>::copy_image_row(const TileRun& run, int64_t y, const RowPart& part, float* to) {
   const Images& in = c_.in;
   if (y < 0 || y >= in.size[1]) {
-    std::fill_n(to, part.n * p_.channels_pitch, 0.F);
+    std::fill_n(to, part.n * p_.planes_pitch, 0.F);
     return;
   }
-  const S* const from = static_cast<const S*>(in.data) + run.image * in.image + part_.group * in.group +
-                        part_.channel * in.channel + y * in.space[1];
-  for (int64_t ch = 0; ch < part_.channels; ch += kL) {
-    const int64_t count = std::min(kL, part_.channels - ch);
+  const S* const from =
+      static_cast<const S*>(in.data) + run.image * in.image + part_.group * in.group + y * in.space[1];
+  for (int64_t first = 0; first < part_.planes; first += kL) {
+    const int64_t count = std::min(kL, part_.planes - first);
     for (int64_t i = 0; i < kL; ++i) {
-      if (i < count) {
-        copy_row(rows_ + i * row_pitch_, from + (ch + i) * in.channel, 1, part);
+      float* const row = rows_ + i * row_pitch_;
+      if (i >= count) {
+        std::fill_n(row, part.n, 0.F);
+        continue;
+      }
+      const ImagePlane& plane = image_planes_[static_cast<size_t>(part_.plane + first + i)];
+      const int64_t z = run.depth * c_.step[0] + plane.depth;
+      if (z >= 0 && z < in.size[0]) {
+        copy_row(row, from + plane.offset + z * in.space[0], 1, part);
       } else {
-        std::fill_n(rows_ + i * row_pitch_, part.n, 0.F);
+        std::fill_n(row, part.n, 0.F);
       }
     }
-    transpose_columns(to + ch, p_.channels_pitch, rows_, row_pitch_, part.n);
+    transpose_columns(to + first, p_.planes_pitch, rows_, row_pitch_, part.n);
   }
 }
 
@@ -163,19 +171,19 @@ void WinogradWeightsTask<S>::transform_tiles() {
     const float* row[4];
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t y = run.y + low_[1] + i;
-      float* const to = image_ + (y & 3) * width_ * p_.channels_pitch;
+      float* const to = image_ + (y & 3) * width_ * p_.planes_pitch;
       row[i] = to;
       if (!run.follows || i >= 2) copy_image_row(run, y, part, to);
     }
     for (int64_t t = 0; t < run.count; ++t) {
-      float* to = v_ + (run.at + t) * p_.channels_pitch;
-      const int64_t x = 2 * t * p_.channels_pitch;
-      for (int64_t ch = 0; ch < part_.channels; ch += kL, to += kL) {
+      float* to = v_ + (run.at + t) * p_.planes_pitch;
+      const int64_t x = 2 * t * p_.planes_pitch;
+      for (int64_t plane = 0; plane < part_.planes; plane += kL, to += kL) {
         WinogradVec across[4][4];
         for (int i = 0; i < 4; ++i) {
-          const float* const at = row[i] + x + ch;
-          transform_image(hn::LoadU(d, at), hn::LoadU(d, at + p_.channels_pitch),
-                          hn::LoadU(d, at + 2 * p_.channels_pitch), hn::LoadU(d, at + 3 * p_.channels_pitch),
+          const float* const at = row[i] + x + plane;
+          transform_image(hn::LoadU(d, at), hn::LoadU(d, at + p_.planes_pitch),
+                          hn::LoadU(d, at + 2 * p_.planes_pitch), hn::LoadU(d, at + 3 * p_.planes_pitch),
                           across[i]);
         }
         for (int j = 0; j < 4; ++j) {
@@ -210,7 +218,9 @@ void WinogradWeightsTask<S>::transform_results() {
       const TileRun& run = runs_[s];
       for (int64_t i = 0; i < 2; ++i) {
         if (run.y + i < out.size[1]) {
-          copy_row(row[i], channel + run.image * out.image + (run.y + i) * out.space[1], 1, parts[s]);
+          copy_row(row[i],
+                   channel + run.image * out.image + run.depth * out.space[0] + (run.y + i) * out.space[1], 1,
+                   parts[s]);
         } else {
           std::fill_n(row[i], 2 * run.count, 0.F);
         }
@@ -241,7 +251,7 @@ void WinogradWeightsTask<S>::multiply(float* sums, bool first) {
   call.offsets = offsets_.data();
   call.c_rs = p_.sums_pitch;
   call.accumulate = !first;
-  const int64_t slivers = divide_up(part_.rows, kTileRows<float>), vectors = divide_up(part_.channels, kL);
+  const int64_t slivers = divide_up(part_.rows, kTileRows<float>), vectors = divide_up(part_.planes, kL);
   for (int64_t number = 0; number < kWinogradSize; ++number)
     for (int64_t s = 0; s < slivers; ++s) {
       const int64_t r = part_.rows * s / slivers, height = part_.rows * (s + 1) / slivers - r;
