@@ -162,7 +162,7 @@ void run_one(const KernelArgs& args, Correlation c, const Tensor* bias) {
     c.bias = bias->data;
     c.bias_stride = bias->strides[0];
   }
-  c.winograd = winograd();
+  if (!winograd()) c.winograd = kernels::UseWinograd::never;
   const Scratch scratch(args, kernels::correlate_scratch(c));
   kernels::correlate(c, scratch.data());
 }
@@ -199,7 +199,7 @@ void run_weights(const KernelArgs& args) {
   const Converted x(args.in[0], weight.dtype), dy(args.in[1], weight.dtype);
   const auto sizes = sizes_of(args.attr<ConvolutionWeightsAttrs>(), weight.rank());
   Correlation c = detail::forward_correlation(sizes, *x, weight, *dy);
-  c.winograd = winograd();
+  if (!winograd()) c.winograd = kernels::UseWinograd::never;
   const Scratch scratch(args, kernels::correlate_weights_scratch(c));
   kernels::correlate_weights(c, scratch.data());
 }

@@ -13,7 +13,8 @@
 // On the CPU, large convolutions in f32, f16 and bf16 whose kernel is 3 x 3 along the last two axes, with a
 // stride and a dilation of 1 along these, use Winograd's method, which needs 16 products instead of 36: see
 // set_winograd(). They are large with at least 32 channels of x, times the kernel's size along the first of
-// three axes, 32 channels of the result per group, and 32 tiles of 2 x 2 results.
+// three axes, 32 channels of the result per group, and so many results that the method is likely to be
+// faster.
 #pragma once
 
 #include <cstdint>
@@ -94,10 +95,10 @@ NDArray convolution_weights(const Arg& x, const NDArray& dy, const ConvolutionWe
 /// Sets whether convolutions on the CPU may use Winograd's method (Lavin and Gray, "Fast Algorithms for
 /// Convolutional Neural Networks", 2016), which they may unless the environment variable MX_WINOGRAD is 0. It
 /// is up to twice as fast. The error of a result is relative to the largest element that it reads times the
-/// largest weight: as small as that of the sum of products, unless all large elements meet small weights. If
-/// any result is not finite, all are computed as sums of products, so infinities and NaN are where they
-/// belong. GPUs never use it. Any thread may call; operations that were issued before may still see the new
-/// value.
+/// largest weight: as small as that of the sum of products, unless all large elements meet small weights.
+/// Gradients of weights may also be rounded differently by elements beside those that they read. If any
+/// result is not finite, all are computed as sums of products, so infinities and NaN are where they belong.
+/// GPUs never use it. Any thread may call; operations that were issued before may still see the new value.
 void set_winograd(bool allowed);
 bool winograd();
 

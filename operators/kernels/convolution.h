@@ -54,6 +54,9 @@ struct Weights {
   Spatial tap{0, 0, 0};
 };
 
+/// Whether convolutions with 3 x 3 adjacent taps use Winograd's method (convolution_winograd.h).
+enum class UseWinograd : uint8_t { never, if_faster, whenever_possible };
+
 /// result[n, g, r, o] = bias[g, r] + sum over c, t of weights[g, r, c, t] * in[n, g, c, o * step + first + t
 /// * gap]. Positions outside the image are 0. Without taps the result is the bias.
 struct Correlation {
@@ -65,7 +68,7 @@ struct Correlation {
   Spatial step{1, 1, 1};
   const void* bias = nullptr;  ///< null: no bias
   int64_t bias_stride = 1;
-  bool winograd = true;  ///< large 3 x 3 convolutions may use Winograd's method (convolution_winograd.h)
+  UseWinograd winograd = UseWinograd::if_faster;
 };
 
 /// Returns false if every result is the bias.

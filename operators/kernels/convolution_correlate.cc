@@ -425,13 +425,13 @@ void fill_with_bias(const Correlation& c) {
 size_t correlate_scratch(const Correlation& c) {
   if (is_empty(c) || !has_terms(c)) return 0;
   const size_t direct = HWY_DYNAMIC_DISPATCH(scratch_in)(c);
-  return winograd_fits(c) ? std::max(direct, winograd_scratch(c)) : direct;
+  return uses_winograd(c) ? std::max(direct, winograd_scratch(c)) : direct;
 }
 
 void correlate(const Correlation& c, void* scratch) {
   if (is_empty(c)) return;
   if (has_terms(c)) {
-    if (winograd_fits(c) && correlate_winograd(c, scratch)) return;
+    if (uses_winograd(c) && correlate_winograd(c, scratch)) return;
     return HWY_DYNAMIC_DISPATCH(correlate_typed)(c, scratch);
   }
   switch (c.dtype) {

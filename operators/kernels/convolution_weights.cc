@@ -541,13 +541,13 @@ void zero_weights(const Correlation& c) {
 size_t correlate_weights_scratch(const Correlation& c) {
   if (has_no_weights(c) || has_no_positions(c)) return 0;
   const size_t direct = HWY_DYNAMIC_DISPATCH(weights_scratch_in)(c);
-  return winograd_weights_fits(c) ? std::max(direct, winograd_weights_scratch(c)) : direct;
+  return uses_winograd_for_weights(c) ? std::max(direct, winograd_weights_scratch(c)) : direct;
 }
 
 void correlate_weights(const Correlation& c, void* scratch) {
   if (has_no_weights(c)) return;
   if (!has_no_positions(c)) {
-    if (winograd_weights_fits(c) && correlate_weights_winograd(c, scratch)) return;
+    if (uses_winograd_for_weights(c) && correlate_weights_winograd(c, scratch)) return;
     return HWY_DYNAMIC_DISPATCH(weights_typed)(c, scratch);
   }
   switch (c.dtype) {

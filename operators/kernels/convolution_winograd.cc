@@ -37,11 +37,9 @@ class WinogradTask {
         low_(PatchReach(c.taps).low),
         offsets_(even_offsets(p.depth, p.tiles_pitch)),
         image_planes_(image_planes(c)) {
-    most_rows_ = divide_up(c.rows, p.row_parts);
-    // Not a multiple of a page, so that the 16 planes fall into different cache sets.
     planes_ = winograd_planes(c);
-    v_plane_ = planes_ * p.tiles_pitch + 16;
-    m_plane_ = most_rows_ * p.tiles_pitch + 16;
+    v_plane_ = odd_lines(p.depth * p.tiles_pitch);
+    m_plane_ = odd_lines(divide_up(c.rows, p.row_parts) * p.tiles_pitch);
     row_pitch_ = 2 * std::min(tiles_.across(), p.block) + 2 + 5 * kL;
     const int64_t elements = kWinogradSize * (v_plane_ + m_plane_) + 4 * row_pitch_ + 4 * kL;
     v_ = static_cast<float*>(thread_workspace(static_cast<size_t>(elements) * sizeof(float)));
@@ -61,8 +59,11 @@ class WinogradTask {
     runs_ = tiles_.runs(begin, end);
     count_ = end - begin;
     vectors_ = divide_up(count_, 2 * kL) * 2;
-    transform_tiles();
-    multiply();
+    for (int64_t first = 0; first < planes_; first += p_.depth) {
+      const int64_t count = std::min(p_.depth, planes_ - first);
+      transform_tiles(first, count);
+      multiply(first, count);
+    }
     transform_sums();
   }
   bool all_finite() const { return finite_.all_finite(); }
@@ -70,8 +71,8 @@ class WinogradTask {
  private:
   static constexpr int64_t kL = kLanes<float>;
 
-  void transform_tiles();
-  void multiply();
+  void transform_tiles(int64_t first, int64_t count);
+  void multiply(int64_t first, int64_t count);
   void transform_sums();
 
   const Correlation& c_;
@@ -81,9 +82,9 @@ class WinogradTask {
   const Spatial low_;
   const std::vector<int64_t> offsets_;
   const std::vector<ImagePlane> image_planes_;
-  int64_t planes_, most_rows_, v_plane_, m_plane_, row_pitch_;
-  // Transformed tiles [number][plane][tile], sums [number][row][tile], four rows of an image, and two
-  // vectors.
+  int64_t planes_, v_plane_, m_plane_, row_pitch_;
+  // Transformed tiles [number][plane of a step][tile], sums [number][row][tile], four rows of an image, and
+  // two vectors.
   float *v_, *m_, *rows_, *spare_;
   int64_t group_ = 0, row_ = 0, rows_count_ = 0, count_ = 0, vectors_ = 0;
   std::vector<TileRun> runs_;
@@ -91,14 +92,14 @@ class WinogradTask {
 };
 
 template <class S>
-void WinogradTask<S>::transform_tiles() {
+void WinogradTask<S>::transform_tiles(int64_t first, int64_t count) {
   const Lanes<float> d;
   const Images& in = c_.in;
   std::vector<RowPart> parts;
   for (const TileRun& run : runs_) parts.emplace_back(run.x + low_[2], 1, 2 * run.count + 2, in.size[2]);
   const S* const images = static_cast<const S*>(in.data) + group_ * in.group;
-  for (int64_t plane = 0; plane < planes_; ++plane) {
-    const ImagePlane& from = image_planes_[static_cast<size_t>(plane)];
+  for (int64_t plane = 0; plane < count; ++plane) {
+    const ImagePlane& from = image_planes_[static_cast<size_t>(first + plane)];
     for (size_t s = 0; s < runs_.size(); ++s) {
       const TileRun& run = runs_[s];
       const int64_t z = run.depth * c_.step[0] + from.depth;
@@ -141,27 +142,26 @@ void WinogradTask<S>::transform_tiles() {
 }
 
 template <class S>
-void WinogradTask<S>::multiply() {
+void WinogradTask<S>::multiply(int64_t first, int64_t count) {
   PatchCall<float> call{};
+  call.k = count;
   call.a_rs = p_.weights_pitch;
   call.offsets = offsets_.data();
   call.c_rs = p_.tiles_pitch;
+  call.accumulate = first > 0;
   const int64_t slivers = divide_up(rows_count_, kTileRows<float>);
   for (int64_t number = 0; number < kWinogradSize; ++number) {
-    const float* const u = u_ + ((group_ * kWinogradSize + number) * c_.rows + row_) * p_.weights_pitch;
-    for (int64_t first = 0; first < planes_; first += p_.depth) {
-      call.k = std::min(p_.depth, planes_ - first);
-      call.accumulate = first > 0;
-      const float* const v = v_ + number * v_plane_ + first * p_.tiles_pitch;
-      for (int64_t s = 0; s < slivers; ++s) {
-        const int64_t r = rows_count_ * s / slivers, height = rows_count_ * (s + 1) / slivers - r;
-        float* const m = m_ + number * m_plane_ + r * p_.tiles_pitch;
-        const auto tile = patch_tile_of<float>(height, 2);
-        for (int64_t t = 0; t < vectors_ * kL; t += 2 * kL) {
-          const float* const from[2] = {v + t, v + t + kL};
-          float* const to[2] = {m + t, m + t + kL};
-          tile(call, u + r * p_.weights_pitch + first, from, to, nullptr);
-        }
+    const float* const u =
+        u_ + ((group_ * kWinogradSize + number) * c_.rows + row_) * p_.weights_pitch + first;
+    const float* const v = v_ + number * v_plane_;
+    for (int64_t s = 0; s < slivers; ++s) {
+      const int64_t r = rows_count_ * s / slivers, height = rows_count_ * (s + 1) / slivers - r;
+      float* const m = m_ + number * m_plane_ + r * p_.tiles_pitch;
+      const auto tile = patch_tile_of<float>(height, 2);
+      for (int64_t t = 0; t < vectors_ * kL; t += 2 * kL) {
+        const float* const from[2] = {v + t, v + t + kL};
+        float* const to[2] = {m + t, m + t + kL};
+        tile(call, u + r * p_.weights_pitch, from, to, nullptr);
       }
     }
   }
@@ -170,6 +170,7 @@ void WinogradTask<S>::multiply() {
 template <class S>
 void WinogradTask<S>::transform_sums() {
   const Lanes<float> d;
+  const auto quarter = hn::Set(d, 0.25F);
   const Images& out = c_.out;
   for (int64_t r = 0; r < rows_count_; ++r) {
     const int64_t row = group_ * c_.rows + row_ + r;
@@ -191,8 +192,8 @@ void WinogradTask<S>::transform_sums() {
         }
         const int64_t count = std::min(2 * kL, width - x);
         for (int64_t i = 0; i < height; ++i) {
-          const auto even = hn::Add(hn::Add(hn::Add(down[i][0], down[i][1]), down[i][2]), bias);
-          const auto odd = hn::Add(hn::Sub(hn::Sub(down[i][1], down[i][2]), down[i][3]), bias);
+          const auto even = hn::MulAdd(hn::Add(hn::Add(down[i][0], down[i][1]), down[i][2]), quarter, bias);
+          const auto odd = hn::MulAdd(hn::Sub(hn::Sub(down[i][1], down[i][2]), down[i][3]), quarter, bias);
           S* const at = to + i * out.space[1] + x;
           if (count == 2 * kL) {
             finite_.see(even);

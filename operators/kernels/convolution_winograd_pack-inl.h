@@ -58,27 +58,27 @@ class WeightsTransform {
   }
 
  private:
-  /// Transforms `count` weights that are `step` apart to 16 vectors that are `plane` apart.
+  /// Transforms `count` weights that are `step` apart to 16 vectors that are `plane` apart. They are four
+  /// times the usual numbers, because a half would round weights below the normal numbers.
   HWY_INLINE void transform(const S* from, int64_t step, int64_t count, float* to, int64_t plane) {
     const Lanes<float> d;
-    const auto half = hn::Set(d, 0.5F);
     gather(from, step, count);
     WinogradVec rows[4][3];  // along the first axis
     for (int64_t j = 0; j < 3; ++j) {
       WinogradVec w[3];
       for (int64_t i = 0; i < 3; ++i) w[i] = hn::LoadU(d, gathered_ + taps_.of(i, j) * kL);
-      const auto sum = hn::Mul(hn::Add(w[0], w[2]), half), middle = hn::Mul(w[1], half);
-      rows[0][j] = w[0];
-      rows[1][j] = hn::Add(sum, middle);
-      rows[2][j] = hn::Sub(sum, middle);
-      rows[3][j] = w[2];
+      const auto sum = hn::Add(w[0], w[2]);
+      rows[0][j] = hn::Add(w[0], w[0]);
+      rows[1][j] = hn::Add(sum, w[1]);
+      rows[2][j] = hn::Sub(sum, w[1]);
+      rows[3][j] = hn::Add(w[2], w[2]);
     }
     for (int i = 0; i < 4; ++i, to += 4 * plane) {
-      const auto sum = hn::Mul(hn::Add(rows[i][0], rows[i][2]), half), middle = hn::Mul(rows[i][1], half);
-      hn::StoreU(rows[i][0], d, to);
-      hn::StoreU(hn::Add(sum, middle), d, to + plane);
-      hn::StoreU(hn::Sub(sum, middle), d, to + 2 * plane);
-      hn::StoreU(rows[i][2], d, to + 3 * plane);
+      const auto sum = hn::Add(rows[i][0], rows[i][2]);
+      hn::StoreU(hn::Add(rows[i][0], rows[i][0]), d, to);
+      hn::StoreU(hn::Add(sum, rows[i][1]), d, to + plane);
+      hn::StoreU(hn::Sub(sum, rows[i][1]), d, to + 2 * plane);
+      hn::StoreU(hn::Add(rows[i][2], rows[i][2]), d, to + 3 * plane);
     }
   }
 

@@ -19,16 +19,63 @@ bool has_form(const Correlation& c) {
   return c.in.space[2] == 1 && c.out.space[2] == 1;
 }
 
+bool is_large(const Correlation& c) {
+  constexpr int64_t kLeastPlanes = 32, kLeastRows = 32, kLeastTiles = 32;
+  return winograd_planes(c) >= kLeastPlanes && c.rows >= kLeastRows &&
+         WinogradTiles(c).count() >= kLeastTiles;
+}
+
+// Costs in multiply-adds of vectors of 16 elements, fitted to measurements with AVX-512. Of the
+// transformation of a row of tiles of a plane, for each vector and for each tile, and the same of the sums of
+// a row of weights; of the transformation of the weights of a plane and a row.
+constexpr int64_t kVector = 16;
+constexpr double kImageVector = 130, kImageTile = 7.5, kSumVector = 65, kSumTile = 2.8, kWeightCost = 11;
+// Elements of f16 and bf16 are converted, in short runs.
+constexpr double kHalfCost = 2.5;
+// Of sums of products per multiply-add: in general, and relative to that without a vector of images.
+constexpr double kDirectCost = 1.08, kFewImagesCost = 1.25, kLeastGain = 1.1;
+
+/// The cost of Winograd's method, with the products of `tiles` tiles.
+double winograd_cost(const Correlation& c, int64_t tiles) {
+  const WinogradTiles all(c);
+  const auto rows = static_cast<double>(c.rows), planes = static_cast<double>(winograd_planes(c));
+  const auto runs = static_cast<double>(all.count() / all.across() * divide_up(all.across(), kVector));
+  const auto count = static_cast<double>(all.count());
+  const double transforms =
+      planes * (kImageVector * runs + kImageTile * count) + rows * (kSumVector * runs + kSumTile * count);
+  return static_cast<double>(kWinogradSize * tiles) * rows * planes / kVector +
+         (c.dtype == DType::f32 ? 1 : kHalfCost) * transforms + kWeightCost * planes * rows;
+}
+
+/// The cost of sums of products, if no taps are left out.
+double direct_cost(const Correlation& c, int64_t images) {
+  return kDirectCost * 9 * static_cast<double>(c.rows) * static_cast<double>(winograd_planes(c)) *
+         static_cast<double>(images * c.out.size[1] * c.out.size[2]) / kVector;
+}
+
+/// The share of the taps along an axis that read an element of the image.
+double share_inside(const Correlation& c, size_t axis) {
+  int64_t inside = 0;
+  for (int64_t tap = 0; tap < 3; ++tap) {
+    const int64_t first = c.taps.first[axis] + tap * c.taps.gap[axis];
+    inside += std::max<int64_t>(
+        0, std::min(c.out.size[axis], c.in.size[axis] - first) - std::max<int64_t>(0, -first));
+  }
+  return static_cast<double>(inside) / static_cast<double>(3 * c.out.size[axis]);
+}
+
 }  // namespace
 
 WinogradPlan::WinogradPlan(const Correlation& c, int64_t lanes) {
-  constexpr int64_t kFewTiles = 64, kManyTiles = 128, kManyWeights = 128 * 128, kDepth = 256, kLeastRows = 32;
+  constexpr int64_t kFewTiles = 64, kManyTiles = 128, kManyWeights = 128 * 128, kDepth = 256, kLeastRows = 32,
+                    kMostRows = 1024;
   const int64_t tiles = WinogradTiles(c).count(), planes = winograd_planes(c), threads = parallel_width();
   // Each block reads all weights, which are too many for the caches if there are many channels.
   int64_t most = planes * c.rows > kManyWeights ? kManyTiles : kFewTiles;
   while (most > 2 * lanes && divide_up(tiles, most) * c.groups < threads) most /= 2;
   block = divide_up(equal_part(tiles, most, 2 * lanes), 2 * lanes) * 2 * lanes;
   blocks = divide_up(tiles, block);
+  row_parts = divide_up(c.rows, kMostRows);
   while (row_parts * blocks * c.groups < threads && c.rows / (row_parts + 1) >= kLeastRows) ++row_parts;
   depth = equal_part(planes, kDepth);
   weights_pitch = (planes + 15) / 16 * 16 + 16;
@@ -81,7 +128,7 @@ WinogradWeightsPlan::WinogradWeightsPlan(const Correlation& c, int64_t lanes) {
   planes_pitch = divide_up(planes, line) * line + line;
   tiles_pitch = divide_up(block, line) * line + line;
   sums_pitch = planes_pitch;
-  sums_plane = rows * sums_pitch + 16;
+  sums_plane = odd_lines(rows * sums_pitch);
   region = kWinogradSize * sums_plane;
 }
 
@@ -96,12 +143,25 @@ WinogradWeightsPlan::Part WinogradWeightsPlan::part(int64_t index, const Correla
   return p;
 }
 
-bool winograd_fits(const Correlation& c) {
-  constexpr int64_t kLeastPlanes = 32, kLeastRows = 32, kLeastTiles = 32;
-  return c.winograd && has_form(c) && winograd_planes(c) >= kLeastPlanes && c.rows >= kLeastRows &&
-         WinogradTiles(c).count() >= kLeastTiles;
+bool uses_winograd(const Correlation& c) {
+  if (c.winograd == UseWinograd::never || !has_form(c)) return false;
+  if (c.winograd == UseWinograd::whenever_possible) return true;
+  if (!is_large(c)) return false;
+  const int64_t images = c.images * c.out.size[0], tiles = WinogradTiles(c).count();
+  // Products are computed for whole pairs of vectors of tiles.
+  const double cost = winograd_cost(c, divide_up(tiles, 2 * kVector) * 2 * kVector);
+  // With many small images, sums of products leave out the taps outside of the images.
+  const int64_t positions = c.in.size[0] * c.in.size[1] * c.in.size[2];
+  const double inside = share_inside(c, 1) * share_inside(c, 2);
+  const bool leaves_out = c.images >= kVector && (positions <= 100 || (positions <= 256 && inside < 0.75));
+  return (leaves_out ? inside : kFewImagesCost) * direct_cost(c, images) > kLeastGain * cost;
 }
 
-bool winograd_weights_fits(const Correlation& c) { return winograd_fits(c); }
+bool uses_winograd_for_weights(const Correlation& c) {
+  if (c.winograd == UseWinograd::never || !has_form(c)) return false;
+  if (c.winograd == UseWinograd::whenever_possible) return true;
+  return is_large(c) && kFewImagesCost * direct_cost(c, c.images * c.out.size[0]) >
+                            kLeastGain * winograd_cost(c, WinogradTiles(c).count());
+}
 
 }  // namespace mx::kernels

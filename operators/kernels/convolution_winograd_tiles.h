@@ -14,6 +14,10 @@ inline constexpr int64_t kWinogradSize = 16;
 /// The planes over which a result is a sum: those of all channels, and for each of them those that the taps
 /// of the first axis read.
 inline int64_t winograd_planes(const Correlation& c) { return c.channels * c.taps.count[0]; }
+/// Returns at least `elements`: an odd number of cache lines, so that 16 parts of that size begin in
+/// different cache sets.
+inline int64_t odd_lines(int64_t elements) { return (divide_up(elements, 16) | 1) * 16; }
+
 /// Where the weights of a plane begin, relative to those of their row.
 inline int64_t weights_of_plane(const Correlation& c, int64_t plane) {
   const int64_t taps = c.taps.count[0];

@@ -31,7 +31,7 @@ HWY_NOINLINE bool write_winograd_weights(const Correlation& c, const WinogradWei
   constexpr int64_t kL = kLanes<float>;
   const WinogradWeightsPlan::Part at = p.part(part, c);
   const WinogradTaps taps(c);
-  const auto half = hn::Set(d, 0.5F);
+  const auto quarter = hn::Set(d, 0.25F);
   HWY_ALIGN float lanes[9 * kL];
   FiniteCheck finite;
   S* const out = static_cast<S*>(c.weights.data) + at.group * c.weights.group + at.row * c.weights.row;
@@ -42,17 +42,17 @@ HWY_NOINLINE bool write_winograd_weights(const Correlation& c, const WinogradWei
       for (int j = 0; j < 4; ++j) {
         WinogradVec u[4];
         for (int i = 0; i < 4; ++i) u[i] = hn::LoadU(d, from + (i * 4 + j) * p.sums_plane);
-        const auto sum = hn::Mul(hn::Add(u[1], u[2]), half);
-        rows[0][j] = hn::Add(u[0], sum);
-        rows[1][j] = hn::Mul(hn::Sub(u[1], u[2]), half);
-        rows[2][j] = hn::Add(sum, u[3]);
+        const auto sum = hn::Add(u[1], u[2]);
+        rows[0][j] = hn::Add(hn::Add(u[0], u[0]), sum);
+        rows[1][j] = hn::Sub(u[1], u[2]);
+        rows[2][j] = hn::Add(sum, hn::Add(u[3], u[3]));
       }
       WinogradVec w[9];
       for (int i = 0; i < 3; ++i) {
-        const auto sum = hn::Mul(hn::Add(rows[i][1], rows[i][2]), half);
-        w[i * 3] = hn::Add(rows[i][0], sum);
-        w[i * 3 + 1] = hn::Mul(hn::Sub(rows[i][1], rows[i][2]), half);
-        w[i * 3 + 2] = hn::Add(sum, rows[i][3]);
+        const auto sum = hn::Add(rows[i][1], rows[i][2]);
+        w[i * 3] = hn::Mul(hn::Add(hn::Add(rows[i][0], rows[i][0]), sum), quarter);
+        w[i * 3 + 1] = hn::Mul(hn::Sub(rows[i][1], rows[i][2]), quarter);
+        w[i * 3 + 2] = hn::Mul(hn::Add(sum, hn::Add(rows[i][3], rows[i][3])), quarter);
       }
       for (const WinogradVec& v : w) finite.see(v);
       const int64_t count = std::min(kL, at.planes - plane);
@@ -78,22 +78,18 @@ class WinogradWeightsTask {
         low_(PatchReach(c.taps).low),
         offsets_(even_offsets(p.block, p.planes_pitch)),
         image_planes_(image_planes(c)) {
-    // Not multiples of a page, so that the 16 planes fall into different cache sets.
-    v_plane_ = p.block * p.planes_pitch + 16;
-    y_plane_ = p.rows * p.tiles_pitch + 16;
+    v_plane_ = odd_lines(p.block * p.planes_pitch);
+    y_plane_ = odd_lines(p.rows * p.tiles_pitch);
     width_ = 2 * std::min(tiles_.across(), p.block) + 2;
-    const int64_t row_pitch = width_ + 4 * kL;
-    const int64_t elements[] = {kWinogradSize * v_plane_, kWinogradSize * y_plane_,
-                                4 * width_ * p.planes_pitch, kL * row_pitch + 2 * kL};
-    int64_t total = 64;
-    for (const int64_t n : elements) total += divide_up(n, 16) * 16;
-    v_ = static_cast<float*>(thread_workspace(static_cast<size_t>(total) * sizeof(float)));
-    y_ = v_ + divide_up(elements[0], 16) * 16;
-    image_ = y_ + divide_up(elements[1], 16) * 16;
-    rows_ = image_ + divide_up(elements[2], 16) * 16;
-    row_pitch_ = row_pitch;
+    row_pitch_ = divide_up(width_, 16) * 16 + 4 * kL;
+    const int64_t v = kWinogradSize * v_plane_, y = kWinogradSize * y_plane_,
+                  image = 4 * width_ * p.planes_pitch, rows = (kL + 1) * row_pitch_;
+    v_ = static_cast<float*>(thread_workspace(static_cast<size_t>(v + y + image + rows) * sizeof(float)));
+    y_ = v_ + v;
+    image_ = y_ + y;
+    rows_ = image_ + image;
     // Vectors reach beyond a row of results.
-    std::fill_n(rows_, elements[3], 0.F);
+    std::fill_n(rows_, rows, 0.F);
   }
 
   void run(int64_t task, float* sums) {

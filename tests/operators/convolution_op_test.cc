@@ -119,6 +119,30 @@ TEST(ConvolutionOp, NansStayWhereTheyBelong) {
   test::expect_values({10}, convolution_weights(first, ones({1, 1, 2, 5}), {.kernel = 1}), "rows");
 }
 
+TEST(ConvolutionOp, WinogradCanBeTurnedOff) {
+  const NDArray x = test::numbers({4, 32, 16, 16}, f32), weight = test::numbers({32, 32, 3, 3}, f32, 2);
+  const auto results = [&](bool allowed) {
+    set_winograd(allowed);
+    EXPECT_EQ(allowed, winograd());
+    const NDArray y = convolution(x, weight, {.padding = 1});
+    const std::vector<Values> all = {test::values(y),
+                                     test::values(convolution_transpose(x, weight, {.padding = 1})),
+                                     test::values(convolution_weights(x, x, {.kernel = 3, .padding = 1}))};
+    set_winograd(true);
+    return all;
+  };
+  const auto with = results(true), without = results(false);
+  for (size_t i = 0; i < with.size(); ++i) {
+    double difference = 0, largest = 0;
+    for (size_t j = 0; j < with[i].size(); ++j) {
+      difference = std::max(difference, std::abs(with[i][j] - without[i][j]));
+      largest = std::max(largest, std::abs(without[i][j]));
+    }
+    EXPECT_GT(difference, 0) << "the method was not used for " << i;
+    EXPECT_LT(difference, 1e-5 * largest) << i;
+  }
+}
+
 TEST(ConvolutionOp, ErrorsNameWhatCame) {
   const NDArray x = zeros({2, 4, 8, 8}), w = zeros({6, 4, 3, 3});
   const auto text = [](const auto& f) { return error_of<InvalidArgument>(f); };

@@ -6,14 +6,17 @@
 
 #include <vector>
 
+#include "operators/kernels/convolution_winograd.h"
 #include "tests/operators/convolution_problem.h"
 
 namespace mx::kernels {
 namespace {
 
-void expect_correlation(const ConvSizes& s, DType dtype) {
+void expect_correlation(const ConvSizes& s, DType dtype, UseWinograd winograd) {
   SCOPED_TRACE(text_of(s, dtype));
   ConvProblem p(s, dtype);
+  p.c.winograd = winograd;
+  if (winograd == UseWinograd::whenever_possible && !uses_winograd(p.c)) return;
   std::vector<double> want(p.out.bytes.size() / size_of(dtype));
   if (s.bias)
     for (size_t i = 0; i < want.size(); ++i) {
@@ -292,9 +295,11 @@ std::vector<ConvSizes> conv_cases() {
   };
 }
 
-void expect_weights(const ConvSizes& s, DType dtype) {
+void expect_weights(const ConvSizes& s, DType dtype, UseWinograd winograd) {
   SCOPED_TRACE(text_of(s, dtype));
   ConvProblem p(s, dtype);
+  p.c.winograd = winograd;
+  if (winograd == UseWinograd::whenever_possible && !uses_winograd_for_weights(p.c)) return;
   std::vector<double> want(p.weights.bytes.size() / size_of(dtype));
   p.each_product([&](int64_t in, int64_t w, int64_t out) {
     want[static_cast<size_t>(w)] += p.in.get(in) * p.out.get(out);
@@ -307,16 +312,16 @@ void expect_weights(const ConvSizes& s, DType dtype) {
   }
 }
 
-TEST(Convolution, GradientOfWeightsAgreesWithAPlainLoop) {
-  for (const ConvSizes& sizes : conv_cases())
-    for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) expect_weights(sizes, dtype);
+/// Calls expect(sizes, type, use of Winograd's method) for all cases.
+void each_case(void (*expect)(const ConvSizes&, DType, UseWinograd)) {
+  for (const UseWinograd winograd : {UseWinograd::never, UseWinograd::whenever_possible})
+    for (const ConvSizes& sizes : conv_cases())
+      for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
+        expect(sizes, dtype, winograd);
 }
 
-TEST(Convolution, AgreesWithAPlainLoop) {
-  for (const ConvSizes& sizes : conv_cases())
-    for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
-      expect_correlation(sizes, dtype);
-}
+TEST(Convolution, GradientOfWeightsAgreesWithAPlainLoop) { each_case(expect_weights); }
+TEST(Convolution, AgreesWithAPlainLoop) { each_case(expect_correlation); }
 
 }  // namespace
 }  // namespace mx::kernels
