@@ -19,7 +19,6 @@
 #include "tests/nn/models.h"
 #include "tests/operators/registry_support.h"
 #include "tests/support/errors.h"
-#include "tests/support/shortage.h"
 
 namespace mx {
 namespace {
@@ -566,25 +565,6 @@ TEST(Module, ErrorsOfAllTypesOfTheLibraryNameTheModule) {
     EXPECT_TRUE(contains(text, "\n  in 0 (Throws)\n  in Sequential, called at ")) << text;
   EXPECT_EQ("four", error_of<OwnError>([&] { call([] { throw OwnError("four"); }); }));
   EXPECT_EQ("five", error_of<std::runtime_error>([&] { call([] { throw std::runtime_error("five"); }); }));
-}
-
-// The values stay where they were, and the error names the line of the program.
-TEST(Module, AMoveToADeviceWithoutMemoryChangesNothing) {
-  nn::Sequential net{nn::Linear{300, 3000}, nn::ReLU{}, nn::Linear{3000, 4}};
-  const NDArray x = inputs({2, 300});
-  const auto before = content_of(net(x));
-  {
-    const test::Shortage shortage;
-    const std::string at = place(1);
-    const std::string text = error_of<OutOfMemory>([&] { net.to(virt(0)); });
-    EXPECT_TRUE(contains(text, at)) << text;
-    EXPECT_FALSE(contains(text, "module_arrays")) << text;
-  }
-  EXPECT_THROW(wait_all(), OutOfMemory);
-  EXPECT_EQ(cpu(), net.parameters()[0].context());
-  EXPECT_EQ(before, content_of(net(x)));
-  net.to(virt(0));
-  EXPECT_EQ(virt(0), net(x.to(virt(0))).context());
 }
 
 // A call in one module does not leave its line behind.
