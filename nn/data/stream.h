@@ -91,8 +91,9 @@ class StreamLoader {
   StreamLoader(IterableHandle dataset, StreamOptions options = {},
                std::source_location where = std::source_location::current());
 
-  /// Starts the next epoch; after restore(), continues at the restored position.
-  Iterator begin();
+  /// Starts the next epoch; after restore(), continues at the restored position. Errors of the library name
+  /// the line of the loop (`where`).
+  Iterator begin(std::source_location where = std::source_location::current());
   std::default_sentinel_t end() const { return {}; }
   /// Returns the position after the last batch that the most recent loop received.
   StreamState state() const;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <deque>
 #include <exception>
+#include <source_location>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -149,8 +150,10 @@ struct StreamBatch {
 
 class StreamLoader::Run final : public detail::BatchRun {
  public:
-  Run(std::shared_ptr<const Core> core, StreamState begin)
+  /// `where`: of begin().
+  Run(std::shared_ptr<const Core> core, StreamState begin, const std::source_location& where)
       : core_(std::move(core)),
+        where_(where),
         state_(begin),
         reader_(std::make_shared<StreamReader>(*core_->dataset, core_->options, begin.epoch)),
         key_(epoch_key(core_->options.seed, begin.epoch, RandomPurpose::sample)),
@@ -158,7 +161,7 @@ class StreamLoader::Run final : public detail::BatchRun {
     fill_queue();
   }
 
-  void next() override {
+  void next() override try {
     if (at_end_) return;
     turn_.end(handed_out_);
     handed_out_.clear();
@@ -186,6 +189,8 @@ class StreamLoader::Run final : public detail::BatchRun {
       handed_out_.push_back(one);
     }
     current_ = Batch(std::move(arrays), indices, state_.epoch, state_.position - 1, core_->names);
+  } catch (const Error&) {
+    mx::detail::rethrow_at(where_);
   }
 
   const StreamState& state() const { return state_; }
@@ -221,6 +226,7 @@ class StreamLoader::Run final : public detail::BatchRun {
   }
 
   std::shared_ptr<const Core> core_;
+  const std::source_location where_;
   StreamState state_;
   std::shared_ptr<StreamReader> reader_;
   uint64_t key_;
@@ -250,11 +256,13 @@ StreamLoader::StreamLoader(IterableHandle dataset, StreamOptions o, std::source_
   mx::detail::rethrow_at(where);
 }
 
-StreamLoader::Iterator StreamLoader::begin() {
-  run_ = std::make_shared<Run>(core_, next_);
+StreamLoader::Iterator StreamLoader::begin(std::source_location where) try {
+  run_ = std::make_shared<Run>(core_, next_, where);
   next_ = {next_.epoch + 1, 0};
   run_->advance();
   return Iterator(run_);
+} catch (const Error&) {
+  mx::detail::rethrow_at(where);
 }
 
 StreamState StreamLoader::state() const { return run_ != nullptr && !run_->at_end() ? run_->state() : next_; }

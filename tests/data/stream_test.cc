@@ -239,7 +239,24 @@ TEST(StreamTest, SamplesWithoutFieldsAreRefused) {
                         };
                       }),
                       {.batch_size = 3});
-  EXPECT_TRUE(contains(error_of<InvalidArgument>([&] { loader.begin(); }), "at least one field"));
+  const std::string text = error_of<InvalidArgument>([&] { loader.begin(); });
+  EXPECT_TRUE(contains(text, "at least one field")) << text;
+  EXPECT_TRUE(contains(text, "stream_test.cc:" + std::to_string(__LINE__ - 2) + ')')) << text;
+}
+
+// A later batch fails: the error names the loop.
+TEST(StreamTest, ErrorsOfALoopNameItsLine) {
+  StreamLoader loader(iterable([](int64_t) {
+                        return [n = 0](Sample& sample) mutable {
+                          sample = {HostArray(Shape{n < 6 ? 2 : 3}, f32)};
+                          return n++ < 10;
+                        };
+                      }),
+                      {.batch_size = 4});
+  const std::string text = error_of<InvalidArgument>([&] {
+    for (Batch& batch : loader) EXPECT_EQ((Shape{4, 2}), batch[0].shape());
+  });
+  EXPECT_TRUE(contains(text, "stream_test.cc:" + std::to_string(__LINE__ - 2) + ')')) << text;
 }
 
 TEST(StreamTest, InvalidOptionsAreRefused) {
