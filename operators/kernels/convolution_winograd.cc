@@ -38,13 +38,13 @@ class WinogradTask {
         offsets_(even_offsets(p.depth, p.tiles_pitch)),
         image_planes_(image_planes(c)) {
     planes_ = winograd_planes(c);
-    v_plane_ = odd_lines(p.depth * p.tiles_pitch);
-    m_plane_ = odd_lines(divide_up(c.rows, p.row_parts) * p.tiles_pitch);
+    v_number_ = odd_lines(p.depth * p.tiles_pitch);
+    m_number_ = odd_lines(divide_up(c.rows, p.row_parts) * p.tiles_pitch);
     row_pitch_ = 2 * std::min(tiles_.across(), p.block) + 2 + 5 * kL;
-    const int64_t elements = kWinogradSize * (v_plane_ + m_plane_) + 4 * row_pitch_ + 4 * kL;
+    const int64_t elements = kWinogradSize * (v_number_ + m_number_) + 4 * row_pitch_ + 4 * kL;
     v_ = static_cast<float*>(thread_workspace(static_cast<size_t>(elements) * sizeof(float)));
-    m_ = v_ + kWinogradSize * v_plane_;
-    rows_ = m_ + kWinogradSize * m_plane_;
+    m_ = v_ + kWinogradSize * v_number_;
+    rows_ = m_ + kWinogradSize * m_number_;
     spare_ = rows_ + 4 * row_pitch_;
     // Vectors reach beyond a row of an image.
     std::fill_n(rows_, 4 * row_pitch_ + 4 * kL, 0.F);
@@ -82,7 +82,8 @@ class WinogradTask {
   const Spatial low_;
   const std::vector<int64_t> offsets_;
   const std::vector<ImagePlane> image_planes_;
-  int64_t planes_, v_plane_, m_plane_, row_pitch_;
+  int64_t planes_, v_number_, m_number_,
+      row_pitch_;  // v_number_: elements of the tiles of one number, and so on
   // Transformed tiles [number][plane of a step][tile], sums [number][row][tile], four rows of an image, and
   // two vectors.
   float *v_, *m_, *rows_, *spare_;
@@ -129,15 +130,15 @@ void WinogradTask<S>::transform_tiles(int64_t first, int64_t count) {
         for (int j = 0; j < 4; ++j) {
           WinogradVec down[4];
           transform_image(across[0][j], across[1][j], across[2][j], across[3][j], down);
-          for (int i = 0; i < 4; ++i) hn::StoreU(down[i], d, to + (i * 4 + j) * v_plane_);
+          for (int i = 0; i < 4; ++i) hn::StoreU(down[i], d, to + (i * 4 + j) * v_number_);
         }
       }
     }
     // The products of a block's last vectors are computed with zeros where there are no tiles.
     if (count_ < vectors_ * kL)
       for (int64_t n = 0; n < kWinogradSize; ++n)
-        std::fill(v_ + n * v_plane_ + plane * p_.tiles_pitch + count_,
-                  v_ + n * v_plane_ + plane * p_.tiles_pitch + vectors_ * kL, 0.F);
+        std::fill(v_ + n * v_number_ + plane * p_.tiles_pitch + count_,
+                  v_ + n * v_number_ + plane * p_.tiles_pitch + vectors_ * kL, 0.F);
   }
 }
 
@@ -153,10 +154,10 @@ void WinogradTask<S>::multiply(int64_t first, int64_t count) {
   for (int64_t number = 0; number < kWinogradSize; ++number) {
     const float* const u =
         u_ + ((group_ * kWinogradSize + number) * c_.rows + row_) * p_.weights_pitch + first;
-    const float* const v = v_ + number * v_plane_;
+    const float* const v = v_ + number * v_number_;
     for (int64_t s = 0; s < slivers; ++s) {
       const int64_t r = rows_count_ * s / slivers, height = rows_count_ * (s + 1) / slivers - r;
-      float* const m = m_ + number * m_plane_ + r * p_.tiles_pitch;
+      float* const m = m_ + number * m_number_ + r * p_.tiles_pitch;
       const auto tile = patch_tile_of<float>(height, 2);
       for (int64_t t = 0; t < vectors_ * kL; t += 2 * kL) {
         const float* const from[2] = {v + t, v + t + kL};
@@ -186,7 +187,7 @@ void WinogradTask<S>::transform_sums() {
         WinogradVec down[2][4];
         for (int j = 0; j < 4; ++j) {
           WinogradVec m[4];
-          for (int i = 0; i < 4; ++i) m[i] = hn::LoadU(d, from + (i * 4 + j) * m_plane_);
+          for (int i = 0; i < 4; ++i) m[i] = hn::LoadU(d, from + (i * 4 + j) * m_number_);
           down[0][j] = hn::Add(hn::Add(m[0], m[1]), m[2]);
           down[1][j] = hn::Sub(hn::Sub(m[1], m[2]), m[3]);
         }

@@ -29,7 +29,7 @@ class WeightsTransform {
         taps_(c),
         u_(u),
         pitch_(p.weights_pitch),
-        plane_(c.rows * p.weights_pitch),
+        number_(c.rows * p.weights_pitch),
         step_(c.taps.count[0] == 1 ? c.weights.channel : c.weights.tap[0]),
         by_rows_(std::abs(c.weights.row) < std::abs(step_) ||
                  (c.taps.count[0] != 1 && c.weights.channel != c.taps.count[0] * step_)),
@@ -40,7 +40,7 @@ class WeightsTransform {
     const int64_t row_blocks = divide_up(c_.rows, kL);
     for (int64_t block = begin; block < end; ++block) {
       const int64_t g = block / row_blocks, r = block % row_blocks * kL, rows = std::min(kL, c_.rows - r);
-      float* const to = u_ + g * kWinogradSize * plane_ + r * pitch_;
+      float* const to = u_ + g * kWinogradSize * number_ + r * pitch_;
       const S* const from =
           static_cast<const S*>(c_.weights.data) + g * c_.weights.group + r * c_.weights.row;
       const int64_t planes = winograd_planes(c_);
@@ -51,16 +51,16 @@ class WeightsTransform {
         } else {
           for (int64_t i = 0; i < rows; ++i)
             transform(from + plane * step_ + i * c_.weights.row, step_, count, to + plane + i * pitch_,
-                      plane_);
+                      number_);
         }
       }
     }
   }
 
  private:
-  /// Transforms `count` weights that are `step` apart to 16 vectors that are `plane` apart. They are four
+  /// Transforms `count` weights that are `step` apart to 16 vectors that are `number` apart. They are four
   /// times the usual numbers, because a half would round weights below the normal numbers.
-  HWY_INLINE void transform(const S* from, int64_t step, int64_t count, float* to, int64_t plane) {
+  HWY_INLINE void transform(const S* from, int64_t step, int64_t count, float* to, int64_t number) {
     const Lanes<float> d;
     gather(from, step, count);
     WinogradVec rows[4][3];  // along the first axis
@@ -73,12 +73,12 @@ class WeightsTransform {
       rows[2][j] = hn::Sub(sum, w[1]);
       rows[3][j] = hn::Add(w[2], w[2]);
     }
-    for (int i = 0; i < 4; ++i, to += 4 * plane) {
+    for (int i = 0; i < 4; ++i, to += 4 * number) {
       const auto sum = hn::Add(rows[i][0], rows[i][2]);
       hn::StoreU(hn::Add(rows[i][0], rows[i][0]), d, to);
-      hn::StoreU(hn::Add(sum, rows[i][1]), d, to + plane);
-      hn::StoreU(hn::Sub(sum, rows[i][1]), d, to + 2 * plane);
-      hn::StoreU(hn::Add(rows[i][2], rows[i][2]), d, to + 3 * plane);
+      hn::StoreU(hn::Add(sum, rows[i][1]), d, to + number);
+      hn::StoreU(hn::Sub(sum, rows[i][1]), d, to + 2 * number);
+      hn::StoreU(hn::Add(rows[i][2], rows[i][2]), d, to + 3 * number);
     }
   }
 
@@ -101,14 +101,14 @@ class WeightsTransform {
       for (int64_t n = 0; n < kWinogradSize; ++n)
         std::fill_n(square_ + n * kL * kL + count * kL, (kL - count) * kL, 0.F);
     for (int64_t n = 0; n < kWinogradSize; ++n)
-      transpose_columns(to + n * plane_, pitch_, square_ + n * kL * kL, kL, rows);
+      transpose_columns(to + n * number_, pitch_, square_ + n * kL * kL, kL, rows);
   }
 
   const Correlation& c_;
   const WinogradTaps taps_;
   float* const u_;
-  const int64_t pitch_, plane_;
-  const int64_t step_;  // between planes, if that is constant
+  const int64_t pitch_, number_;  // between rows, and between the 16 numbers
+  const int64_t step_;            // between planes, if that is constant
   // Vectors go along the rows, where weights are nearer to each other than along planes, or evenly spaced.
   const bool by_rows_;
   const bool adjacent_;  // the taps of a weight lie one behind the other

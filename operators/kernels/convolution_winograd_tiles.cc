@@ -128,8 +128,8 @@ WinogradWeightsPlan::WinogradWeightsPlan(const Correlation& c, int64_t lanes) {
   planes_pitch = divide_up(planes, line) * line + line;
   tiles_pitch = divide_up(block, line) * line + line;
   sums_pitch = planes_pitch;
-  sums_plane = odd_lines(rows * sums_pitch);
-  region = kWinogradSize * sums_plane;
+  sums_number = odd_lines(rows * sums_pitch);
+  region = kWinogradSize * sums_number;
 }
 
 WinogradWeightsPlan::Part WinogradWeightsPlan::part(int64_t index, const Correlation& c) const {

@@ -8,12 +8,14 @@
 
 namespace mx::kernels {
 
-/// Numbers of a transformed tile.
+/// Numbers of a transformed tile. Those of all tiles and planes (or rows) that have the same place in their
+/// tile lie together, because they are an operand of one product of matrices.
 inline constexpr int64_t kWinogradSize = 16;
 
 /// The planes over which a result is a sum: those of all channels, and for each of them those that the taps
 /// of the first axis read.
 inline int64_t winograd_planes(const Correlation& c) { return c.channels * c.taps.count[0]; }
+
 /// Returns at least `elements`: an odd number of cache lines, so that 16 parts of that size begin in
 /// different cache sets.
 inline int64_t odd_lines(int64_t elements) { return (divide_up(elements, 16) | 1) * 16; }
@@ -78,14 +80,14 @@ struct WinogradPlan {
 /// The same for the gradient of the weights. A task computes a part of the result, rows of planes, or the
 /// sum over a chunk of the blocks for it.
 struct WinogradWeightsPlan {
-  int64_t block = 0, blocks = 0;           // tiles of a block
-  int64_t chunks = 1, chunk_blocks = 0;    // blocks of a chunk
-  int64_t rows = 0, row_parts = 1;         // rows of a part
-  int64_t planes = 0, plane_parts = 1;     // planes of a part
-  int64_t planes_pitch = 0;                // elements of a tile's transformed planes
-  int64_t tiles_pitch = 0;                 // elements of a row of transformed results
-  int64_t sums_pitch = 0, sums_plane = 0;  // elements of a row of sums, and of the sums of one number
-  int64_t region = 0;                      // elements of the sums of a task
+  int64_t block = 0, blocks = 0;            // tiles of a block
+  int64_t chunks = 1, chunk_blocks = 0;     // blocks of a chunk
+  int64_t rows = 0, row_parts = 1;          // rows of a part
+  int64_t planes = 0, plane_parts = 1;      // planes of a part
+  int64_t planes_pitch = 0;                 // elements of a tile's transformed planes
+  int64_t tiles_pitch = 0;                  // elements of a row of transformed results
+  int64_t sums_pitch = 0, sums_number = 0;  // elements of a row of sums, and of the sums of one number
+  int64_t region = 0;                       // elements of the sums of a task
 
   WinogradWeightsPlan(const Correlation& c, int64_t lanes);
   int64_t parts(int64_t groups) const { return groups * row_parts * plane_parts; }

@@ -41,7 +41,7 @@ HWY_NOINLINE bool write_winograd_weights(const Correlation& c, const WinogradWei
       WinogradVec rows[3][4];  // along the first axis
       for (int j = 0; j < 4; ++j) {
         WinogradVec u[4];
-        for (int i = 0; i < 4; ++i) u[i] = hn::LoadU(d, from + (i * 4 + j) * p.sums_plane);
+        for (int i = 0; i < 4; ++i) u[i] = hn::LoadU(d, from + (i * 4 + j) * p.sums_number);
         const auto sum = hn::Add(u[1], u[2]);
         rows[0][j] = hn::Add(hn::Add(u[0], u[0]), sum);
         rows[1][j] = hn::Sub(u[1], u[2]);
@@ -78,11 +78,11 @@ class WinogradWeightsTask {
         low_(PatchReach(c.taps).low),
         offsets_(even_offsets(p.block, p.planes_pitch)),
         image_planes_(image_planes(c)) {
-    v_plane_ = odd_lines(p.block * p.planes_pitch);
-    y_plane_ = odd_lines(p.rows * p.tiles_pitch);
+    v_number_ = odd_lines(p.block * p.planes_pitch);
+    y_number_ = odd_lines(p.rows * p.tiles_pitch);
     width_ = 2 * std::min(tiles_.across(), p.block) + 2;
     row_pitch_ = divide_up(width_, 16) * 16 + 4 * kL;
-    const int64_t v = kWinogradSize * v_plane_, y = kWinogradSize * y_plane_,
+    const int64_t v = kWinogradSize * v_number_, y = kWinogradSize * y_number_,
                   image = 4 * width_ * p.planes_pitch, rows = (kL + 1) * row_pitch_;
     v_ = static_cast<float*>(thread_workspace(static_cast<size_t>(v + y + image + rows) * sizeof(float)));
     y_ = v_ + v;
@@ -120,7 +120,7 @@ class WinogradWeightsTask {
   const Spatial low_;
   const std::vector<int64_t> offsets_;
   const std::vector<ImagePlane> image_planes_;
-  int64_t v_plane_, y_plane_, width_, row_pitch_;
+  int64_t v_number_, y_number_, width_, row_pitch_;
   // Transformed tiles [number][tile][plane], transformed results [number][row][tile], four rows of an image
   // with adjacent planes, and rows of a vector of planes.
   float *v_, *y_, *image_, *rows_;
@@ -185,7 +185,7 @@ void WinogradWeightsTask<S>::transform_tiles() {
         for (int j = 0; j < 4; ++j) {
           WinogradVec down[4];
           transform_image(across[0][j], across[1][j], across[2][j], across[3][j], down);
-          for (int i = 0; i < 4; ++i) hn::StoreU(down[i], d, to + (i * 4 + j) * v_plane_);
+          for (int i = 0; i < 4; ++i) hn::StoreU(down[i], d, to + (i * 4 + j) * v_number_);
         }
       }
     }
@@ -232,7 +232,7 @@ void WinogradWeightsTask<S>::transform_results() {
         for (int j = 0; j < 4; ++j) {
           WinogradVec down[4];
           transform_result(across[0][j], across[1][j], down);
-          for (int i = 0; i < 4; ++i) hn::StoreU(down[i], d, to + (i * 4 + j) * y_plane_);
+          for (int i = 0; i < 4; ++i) hn::StoreU(down[i], d, to + (i * 4 + j) * y_number_);
         }
       }
     }
@@ -251,13 +251,13 @@ void WinogradWeightsTask<S>::multiply(float* sums, bool first) {
   for (int64_t number = 0; number < kWinogradSize; ++number)
     for (int64_t s = 0; s < slivers; ++s) {
       const int64_t r = part_.rows * s / slivers, height = part_.rows * (s + 1) / slivers - r;
-      float* const m = sums + number * p_.sums_plane + r * p_.sums_pitch;
+      float* const m = sums + number * p_.sums_number + r * p_.sums_pitch;
       for (int64_t v = 0; v < vectors; v += 2) {
         const int width = vectors - v >= 2 ? 2 : 1;
-        const float* const b = v_ + number * v_plane_ + v * kL;
+        const float* const b = v_ + number * v_number_ + v * kL;
         const float* const from[2] = {b, b + kL};
         float* const to[2] = {m + v * kL, m + (v + 1) * kL};
-        patch_tile_of<float>(height, width)(call, y_ + number * y_plane_ + r * p_.tiles_pitch, from, to,
+        patch_tile_of<float>(height, width)(call, y_ + number * y_number_ + r * p_.tiles_pitch, from, to,
                                             nullptr);
       }
     }
