@@ -1,6 +1,9 @@
 // Functions of Module for its arrays: listing, moving, saving and loading.
+#include <exception>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "engine/base/check.h"
 #include "ndarray/grad_mode.h"
@@ -26,12 +29,29 @@ void each_array(ModuleState& state, bool once, const F& f) {
   });
 }
 
+using Changes = std::vector<std::pair<const Parameter*, NDArray>>;
+
+/// Waits for all arrays and their gradients, so that no error is left to be reported later, and throws the
+/// first.
+void wait_for(const Changes& changes) {
+  std::exception_ptr first;
+  const auto wait = [&](const NDArray& array) {
+    try {
+      if (array.defined()) array.wait();
+    } catch (const Error&) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  };
+  for (const auto& [place, array] : changes) wait(array), wait(array.grad());
+  if (first != nullptr) std::rethrow_exception(first);
+}
+
 /// Replaces every array for which convert(array) returns one, and converts its gradient too. If one call
 /// throws, or the conversion itself fails, nothing is replaced.
 template <class F>
 void replace_arrays(ModuleState& state, const F& convert) {
   const NoGrad guard;
-  std::vector<std::pair<const Parameter*, NDArray>> changes;
+  Changes changes;
   each_array(state, true, [&](const std::string&, const ModuleState::Array& entry) {
     const NDArray& before = entry.place.array();
     std::optional<NDArray> after = convert(before);
@@ -43,10 +63,7 @@ void replace_arrays(ModuleState& state, const F& convert) {
     }
     changes.emplace_back(&entry.place, *std::move(after));
   });
-  for (const auto& [place, array] : changes) {
-    array.wait();
-    if (const NDArray gradient = array.grad(); gradient.defined()) gradient.wait();
-  }
+  wait_for(changes);
   for (const auto& [place, array] : changes) {
     // The replaced array no longer requires a gradient. Otherwise an optimiser that holds the array itself
     // would silently go on training it. A backward pass of a forward pass from before the move would store
