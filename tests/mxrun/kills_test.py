@@ -130,8 +130,8 @@ class Kills(jobs.JobTest):
         job = self.start_job()
         for pid in [job.pid, *job.named("mxrun-guard"), *job.named("mxrun-agent")]:
             os.kill(pid, signal.SIGSTOP)  # so that none reacts to the end of another
-        for pid in [job.pid, *job.named("mxrun-guard"), *job.named("mxrun-agent")]:
-            os.kill(pid, signal.SIGKILL)
+        # The kernel may end the others together with the launcher.
+        jobs.kill_if_there([job.pid, *job.named("mxrun-guard"), *job.named("mxrun-agent")])
         job.finish()
         jobs.wait_for(lambda: not self.ranks(job), "the end of the ranks")
         self.addCleanup(lambda: jobs.kill_if_there(self.unmarked()))

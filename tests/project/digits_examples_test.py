@@ -119,7 +119,8 @@ class DigitsExample(unittest.TestCase):
         self.assertGreater(float(reached.group(1)), bar)
         memory = re.search(r"memory (\d+) MB after 100 steps, (\d+) MB at the end", err)
         self.assertTrue(memory, err)
-        self.assertLess(int(memory.group(2)), 1.2 * int(memory.group(1)) + 8)  # 1,000 steps
+        # On a busy machine, other threads with memory of their own join in: some 20 MB, but not more with each step.
+        self.assertLess(int(memory.group(2)), 1.2 * int(memory.group(1)) + 32)  # 1,000 steps
 
     def test_a_checkpoint_of_other_options_is_refused(self):
         self.run_to_end("--epochs", "1", "--batch", "100", "--save", "model")

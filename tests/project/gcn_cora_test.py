@@ -70,7 +70,8 @@ class GcnCora(unittest.TestCase):
             self.assertTrue(slurp(whole) == slurp(killed), "the checkpoint was changed")
         memory = re.search(r"memory (\d+) MB after 100 steps, (\d+) MB at the end", result.stderr)
         self.assertTrue(memory, result.stderr)
-        self.assertLess(int(memory.group(2)), 1.2 * int(memory.group(1)) + 8)  # 1,000 steps
+        # On a busy machine, other threads with memory of their own join in: some 20 MB, but not more with each step.
+        self.assertLess(int(memory.group(2)), 1.2 * int(memory.group(1)) + 32)  # 1,000 steps
 
     def test_the_place_of_the_checkpoint_is_checked_first(self):
         for arguments, expected in [
