@@ -92,6 +92,16 @@ PatchBuffer::PatchBuffer(const Taps& taps, const PatchReach& patch, const Spatia
   if (plane % 32 == 0) plane += 16;
 }
 
+double share_inside(const Correlation& c, size_t axis) {
+  int64_t count = 0;
+  for (int64_t o = 0; o < c.out.size[axis]; ++o)
+    for (int64_t t = 0; t < c.taps.count[axis]; ++t) {
+      const int64_t x = o * c.step[axis] + c.taps.first[axis] + t * c.taps.gap[axis];
+      count += x >= 0 && x < c.in.size[axis];
+    }
+  return static_cast<double>(count) / static_cast<double>(c.out.size[axis] * c.taps.count[axis]);
+}
+
 Correlation merged(const Correlation& c) {
   Correlation m = c;
   for (size_t a = 0; a < 3; ++a)
@@ -168,15 +178,7 @@ LanesPlan plan_lanes(const Correlation& c, int64_t lanes, int64_t tile_rows) {
   // The share of products that are not with padding, and of lanes that hold images.
   double share = static_cast<double>(c.images) / static_cast<double>(divide_up(c.images, lanes) * lanes);
   double inside = 1;
-  for (size_t a = 0; a < 3; ++a) {
-    int64_t count = 0;
-    for (int64_t o = 0; o < c.out.size[a]; ++o)
-      for (int64_t t = 0; t < c.taps.count[a]; ++t) {
-        const int64_t x = o * c.step[a] + c.taps.first[a] + t * c.taps.gap[a];
-        count += x >= 0 && x < c.in.size[a];
-      }
-    inside *= static_cast<double>(count) / static_cast<double>(c.out.size[a] * c.taps.count[a]);
-  }
+  for (size_t a = 0; a < 3; ++a) inside *= share_inside(c, a);
   p.whole = inside == 1;
   // Rows of results that are too short for vectors cost time when they are joined, which is paid back only by
   // many rows of weights.

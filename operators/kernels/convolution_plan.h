@@ -83,6 +83,10 @@ struct CorrelationPlan {
   int64_t tasks(int64_t groups) const { return positions.count() * groups * sliver_blocks; }
 };
 
+/// Returns the share of the taps of all results along an axis that read an element of the image. Takes time
+/// in proportion to their number.
+double share_inside(const Correlation& c, size_t axis);
+
 /// Merges the spatial axes of a correlation with one tap into one where that is possible.
 Correlation merged(const Correlation& c);
 

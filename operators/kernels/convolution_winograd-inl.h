@@ -1,5 +1,5 @@
-// What the Winograd kernels of convolutions share: the tiles of a block, and the transformation of images.
-// Included once per instruction set.
+// Helpers of the kernels that compute convolutions and their gradients by Winograd's method: they transform
+// images, find taps, and check that numbers are finite. Included once per instruction set.
 #if defined(MX_CONVOLUTION_WINOGRAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #  ifdef MX_CONVOLUTION_WINOGRAD_INL_H_
 #    undef MX_CONVOLUTION_WINOGRAD_INL_H_

@@ -48,20 +48,18 @@ double winograd_cost(const Correlation& c, int64_t tiles) {
 }
 
 /// The cost of sums of products, if no taps are left out.
-double direct_cost(const Correlation& c, int64_t images) {
+double direct_cost(const Correlation& c) {
   return kDirectCost * 9 * static_cast<double>(c.rows) * static_cast<double>(winograd_planes(c)) *
-         static_cast<double>(images * c.out.size[1] * c.out.size[2]) / kVector;
+         static_cast<double>(c.images * product_of(c.out.size)) / kVector;
 }
 
-/// The share of the taps along an axis that read an element of the image.
-double share_inside(const Correlation& c, size_t axis) {
-  int64_t inside = 0;
-  for (int64_t tap = 0; tap < 3; ++tap) {
-    const int64_t first = c.taps.first[axis] + tap * c.taps.gap[axis];
-    inside += std::max<int64_t>(
-        0, std::min(c.out.size[axis], c.in.size[axis] - first) - std::max<int64_t>(0, -first));
-  }
-  return static_cast<double>(inside) / static_cast<double>(3 * c.out.size[axis]);
+/// The cost of correlate() relative to direct_cost(). It leaves out the taps outside of the images if these
+/// are many and small (plan_lanes()).
+double share_computed(const Correlation& c) {
+  const int64_t positions = product_of(c.in.size);
+  if (c.images < kVector || std::max(positions, product_of(c.out.size)) > 256) return kFewImagesCost;
+  const double inside = share_inside(c, 1) * share_inside(c, 2);
+  return positions <= 100 || inside < 0.75 ? inside : kFewImagesCost;
 }
 
 }  // namespace
@@ -147,21 +145,16 @@ bool uses_winograd(const Correlation& c) {
   if (c.winograd == UseWinograd::never || !has_form(c)) return false;
   if (c.winograd == UseWinograd::whenever_possible) return true;
   if (!is_large(c)) return false;
-  const int64_t images = c.images * c.out.size[0], tiles = WinogradTiles(c).count();
   // Products are computed for whole pairs of vectors of tiles.
-  const double cost = winograd_cost(c, divide_up(tiles, 2 * kVector) * 2 * kVector);
-  // With many small images, sums of products leave out the taps outside of the images.
-  const int64_t positions = c.in.size[0] * c.in.size[1] * c.in.size[2];
-  const double inside = share_inside(c, 1) * share_inside(c, 2);
-  const bool leaves_out = c.images >= kVector && (positions <= 100 || (positions <= 256 && inside < 0.75));
-  return (leaves_out ? inside : kFewImagesCost) * direct_cost(c, images) > kLeastGain * cost;
+  const int64_t tiles = divide_up(WinogradTiles(c).count(), 2 * kVector) * 2 * kVector;
+  return share_computed(c) * direct_cost(c) > kLeastGain * winograd_cost(c, tiles);
 }
 
 bool uses_winograd_for_weights(const Correlation& c) {
   if (c.winograd == UseWinograd::never || !has_form(c)) return false;
   if (c.winograd == UseWinograd::whenever_possible) return true;
-  return is_large(c) && kFewImagesCost * direct_cost(c, c.images * c.out.size[0]) >
-                            kLeastGain * winograd_cost(c, WinogradTiles(c).count());
+  return is_large(c) &&
+         kFewImagesCost * direct_cost(c) > kLeastGain * winograd_cost(c, WinogradTiles(c).count());
 }
 
 }  // namespace mx::kernels

@@ -26,8 +26,8 @@ inline int64_t weights_of_plane(const Correlation& c, int64_t plane) {
   return plane / taps * c.weights.channel + plane % taps * c.weights.tap[0];
 }
 
-/// What a plane reads of an image: at `offset` from the image, and `depth` from the result's along the first
-/// axis.
+/// Which plane of an image a term of the sum reads, for the result at coordinate z of the first axis: that at
+/// `offset` (the channel) from the image, at coordinate z * step + `depth` of the first axis.
 struct ImagePlane {
   int64_t offset, depth;
 };
