@@ -75,8 +75,10 @@ class Grid {
   Place place;
   Thread* current = nullptr;
   SharedArray dynamic;
-  char barrier_tag = 0;  // addresses that carry the orders of ThreadSanitizer
-  std::vector<char> warp_tags;
+  // Addresses that carry the orders of ThreadSanitizer: of the barriers of the block, and of its warps.
+  std::unique_ptr<char[]> tags;
+  char* barrier_tag() const { return tags.get(); }
+  char* warp_tag(size_t warp) const { return tags.get() + 1 + warp; }
 
  private:
   static void body_of_thread();
@@ -90,7 +92,7 @@ class Grid {
 
   const std::function<void()>& body_;
   const size_t shared_bytes_;
-  const size_t threads_, blocks_;
+  const size_t threads_, blocks_, warps_;
   const ExecutorOptions options_;
   std::mt19937_64 random_;
   std::map<const void*, SharedArray> static_;
@@ -113,6 +115,7 @@ Grid::Grid(Index3 grid, Index3 block, size_t shared_bytes, const std::function<v
       shared_bytes_(shared_bytes),
       threads_(size_t{block.x} * block.y * block.z),
       blocks_(size_t{grid.x} * grid.y * grid.z),
+      warps_((threads_ + kWarp - 1) / kWarp),
       options_(executor_options()),
       random_(options_.seed) {
   if (threads_ == 0 || threads_ > kMostThreads || block.z > 64)
@@ -124,7 +127,6 @@ Grid::Grid(Index3 grid, Index3 block, size_t shared_bytes, const std::function<v
     fault("expected at most 227 KiB of shared memory, got " + std::to_string(shared_bytes) + " bytes");
   place.block_size = block;
   place.grid_size = grid;
-  warp_tags.resize((threads_ + kWarp - 1) / kWarp);
   while (pool().size() < threads_) pool().push_back(std::make_unique<Thread>());
 }
 
@@ -263,6 +265,8 @@ void Grid::run_block() {
     const Unseen unseen;
     static_.clear();
     static_bytes_ = 0;
+    // Each block has its own: the barriers of a block do not order what other blocks do.
+    tags = std::make_unique<char[]>(1 + warps_);
     dynamic = shared_array(shared_bytes_, 16);
   }
   const Index3 size = place.block_size;
@@ -288,7 +292,7 @@ void Grid::run_block() {
       if (error_ != nullptr) std::rethrow_exception(error_);
     }
     bool progress = false;
-    for (size_t warp = 0; warp < warp_tags.size(); ++warp) progress |= release_exchanges(warp);
+    for (size_t warp = 0; warp < warps_; ++warp) progress |= release_exchanges(warp);
     if (!progress) progress = release_barrier();
     if (progress) continue;
     for (size_t i = 0; i < threads_; ++i)
@@ -306,6 +310,7 @@ void Grid::run() {
   if (running != nullptr) fault("expected a launch by the host, got one inside a kernel");
   running = this;
   ++launches;
+  Fiber::begin_launch();
   tsan_release(&start_tag_);
   std::vector<size_t> order(blocks_);
   for (size_t i = 0; i < blocks_; ++i) order[i] = i;
@@ -343,9 +348,9 @@ void barrier(Site site) {
   test::Grid& grid = *running;
   test::Thread& thread = *grid.current;
   thread.site = site;
-  test::tsan_release(&grid.barrier_tag);
+  test::tsan_release(grid.barrier_tag());
   grid.wait(thread, test::State::at_barrier);
-  test::tsan_acquire(&grid.barrier_tag);
+  test::tsan_acquire(grid.barrier_tag());
 }
 
 uint64_t exchange(Exchange kind, Site site, uint32_t lanes, uint64_t value, int argument) {
@@ -358,7 +363,7 @@ uint64_t exchange(Exchange kind, Site site, uint32_t lanes, uint64_t value, int 
   thread.mask = lanes;
   thread.value = value;
   thread.argument = argument;
-  char* const tag = &grid.warp_tags[thread.rank / test::kWarp];
+  char* const tag = grid.warp_tag(thread.rank / test::kWarp);
   if (kind == Exchange::sync) test::tsan_release(tag);
   grid.wait(thread, test::State::in_exchange);
   if (kind == Exchange::sync) test::tsan_acquire(tag);

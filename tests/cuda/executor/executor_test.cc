@@ -130,6 +130,7 @@ TEST_F(CudaExecutorDeathTest, ThreadSanitizerReportsRaces) {
   EXPECT_DEATH((sums_of(Mutant::missing_barrier, 512), std::exit(0)), "data race");
   // The result is right in every order, but on a GPU the blocks run at once.
   EXPECT_DEATH((sums_of(Mutant::across_blocks, 512), std::exit(0)), "data race");
+  EXPECT_DEATH((sums_of(Mutant::other_barrier, 512), std::exit(0)), "data race");
 }
 
 TEST_F(CudaExecutor, ABadLaunchIsAFault) {

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <utility>
 
 #if defined(MX_ASAN_FIBERS)
 #  include <sanitizer/asan_interface.h>
@@ -56,38 +58,89 @@ namespace mx::test {
 namespace {
 
 #if defined(MX_TSAN_FIBERS)
-/// Destroys fibers of the sanitizer late: it takes the accesses of a fiber for those of a later one that has
-/// the same number.
-void retire(void* fiber) {
-  constexpr size_t kKept = 4000;
-  // Not destroyed: at the end of a thread, fibers are destroyed after this would be.
-  static thread_local auto& ended = *new std::deque<void*>;
-  if (fiber == nullptr) return;
-  ended.push_back(fiber);
-  if (ended.size() > kKept) {
-    __tsan_destroy_fiber(ended.front());
-    ended.pop_front();
+/// A fiber of the sanitizer. It keeps its stack: what an earlier one did on it would look like a race.
+struct TsanFiber {
+  void* fiber;
+  std::unique_ptr<char[]> stack;
+};
+
+/// The sanitizer's fibers of a host thread. To create one takes a quarter of a millisecond, so they are used
+/// again, but only in a later launch: within a launch, the sanitizer would take two CUDA threads for one.
+struct TsanFibers {
+  uint64_t launch = 0;
+  std::deque<TsanFiber> used, free;  // used: those of this launch whose threads have ended, oldest first
+
+  /// Destroys the oldest fibers if there are too many. Late: the sanitizer takes the accesses of a fiber for
+  /// those of a later one that has the same number.
+  void destroy_oldest(std::deque<TsanFiber>& fibers) {
+    constexpr size_t kKept = 4000;
+    while (fibers.size() > kKept) {
+      __tsan_destroy_fiber(fibers.front().fiber);
+      fibers.pop_front();
+    }
   }
+};
+
+TsanFibers& tsan_fibers() {
+  // Not destroyed: at the end of a thread, fibers are destroyed after this would be.
+  static thread_local auto& fibers = *new TsanFibers;
+  return fibers;
 }
 #endif
 
 }  // namespace
 
 Fiber::~Fiber() {
-#if defined(MX_TSAN_FIBERS)
-  retire(tsan_);
-#endif
   const Unseen unseen;
+#if defined(MX_TSAN_FIBERS)
+  if (tsan_ != nullptr) __tsan_destroy_fiber(tsan_);
+#endif
   stack_.reset();
 }
+
+void Fiber::begin_launch() {
+#if defined(MX_TSAN_FIBERS)
+  const Unseen unseen;
+  TsanFibers& fibers = tsan_fibers();
+  ++fibers.launch;
+  for (TsanFiber& fiber : fibers.used) fibers.free.push_back(std::move(fiber));
+  fibers.used.clear();
+  fibers.destroy_oldest(fibers.free);
+#endif
+}
+
+#if defined(MX_TSAN_FIBERS)
+/// Takes a fiber of the sanitizer that no other thread of this launch has had.
+void Fiber::renew_tsan() {
+  TsanFibers& fibers = tsan_fibers();
+  if (tsan_ != nullptr && !ended_) {  // after a fault: the sanitizer has functions of it that never return
+    __tsan_destroy_fiber(tsan_);
+    tsan_ = nullptr;
+    stack_.reset();
+  }
+  if (tsan_ != nullptr && launch_ == fibers.launch) {
+    fibers.used.push_back({tsan_, std::move(stack_)});
+    fibers.destroy_oldest(fibers.used);
+    tsan_ = nullptr;
+  }
+  if (tsan_ == nullptr) {
+    if (fibers.free.empty()) {
+      tsan_ = __tsan_create_fiber(0);
+    } else {
+      tsan_ = fibers.free.back().fiber;
+      stack_ = std::move(fibers.free.back().stack);
+      fibers.free.pop_back();
+    }
+  }
+  launch_ = fibers.launch;
+  ended_ = false;
+}
+#endif
 
 void Fiber::prepare(Entry entry) {
   const Unseen unseen;
 #if defined(MX_TSAN_FIBERS)
-  // A stack of its own for each fiber: what an earlier one did on it would look like a race.
-  stack_.reset();
-  retire(tsan_);
-  tsan_ = __tsan_create_fiber(0);
+  renew_tsan();
 #endif
   if (stack_ == nullptr) stack_.reset(new char[kStackBytes]);
 #if defined(MX_ASAN_FIBERS)
@@ -129,6 +182,7 @@ void Fiber::leave([[maybe_unused]] bool last) {
   __sanitizer_start_switch_fiber(last ? nullptr : &own_fake_, caller_bottom_, caller_bytes_);
 #endif
 #if defined(MX_TSAN_FIBERS)
+  ended_ = last;
   constexpr unsigned kNoSync = 1;
   __tsan_switch_to_fiber(tsan_caller_, kNoSync);
 #endif

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace mx::test {
@@ -17,6 +18,9 @@ class Fiber {
   Fiber& operator=(const Fiber&) = delete;
   ~Fiber();
 
+  /// Called before the first prepare() of a launch: what follows in this host thread is ordered after all
+  /// that its fibers have done.
+  static void begin_launch();
   /// Prepares the fiber to run `entry` from its beginning, at the next enter().
   void prepare(Entry entry);
   /// Runs the fiber until it calls leave(). `tag` orders its first step after what this thread has done.
@@ -39,8 +43,12 @@ class Fiber {
   size_t caller_bytes_ = 0;
 #endif
 #if defined(MX_TSAN_FIBERS)
+  void renew_tsan();
+
   void* tsan_ = nullptr;
   void* tsan_caller_ = nullptr;
+  uint64_t launch_ = 0;  // in which it was prepared
+  bool ended_ = false;
 #endif
 };
 

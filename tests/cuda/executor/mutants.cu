@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(kThreads)
   if (kMutant != Mutant::wrong_mask || threadIdx.x % 32 < 16) fold();
   float* const partial = cuda::block_shared<float, 32>();
   if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
+  if (kMutant == Mutant::other_barrier && threadIdx.x == 0 && blockIdx.x == 0) *total = *total + 1;
   if constexpr (kMutant == Mutant::split_barrier) {
     if (threadIdx.x < 64)
       barrier();
@@ -44,10 +45,13 @@ __global__ void __launch_bounds__(kThreads)
   float result = 0;
   for (int i = 0; i < kWarps + (kMutant == Mutant::unset_shared ? 1 : 0); ++i) result += partial[i];
   sums[blockIdx.x] = result;
-  if constexpr (kMutant == Mutant::across_blocks)
+  if constexpr (kMutant == Mutant::across_blocks) {
     *total = *total + 1;
-  else
+  } else if constexpr (kMutant == Mutant::other_barrier) {
+    if (blockIdx.x == 1) *total = *total + 1;
+  } else {
     cuda::atomic_add(total, 1);
+  }
 }
 
 template <Mutant kMutant>
@@ -78,6 +82,8 @@ void row_sums(Mutant mutant, const float* x, int64_t rows, int64_t n, float* sum
       return start<Mutant::split_barrier>(x, rows, n, sums, total);
     case Mutant::across_blocks:
       return start<Mutant::across_blocks>(x, rows, n, sums, total);
+    case Mutant::other_barrier:
+      return start<Mutant::other_barrier>(x, rows, n, sums, total);
   }
 }
 

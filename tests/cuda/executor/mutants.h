@@ -16,6 +16,7 @@ enum class Mutant : uint8_t {
   unset_shared,     ///< reads a partial sum that no warp has written
   split_barrier,    ///< half of the threads wait at another barrier
   across_blocks,    ///< blocks add to one number without an atomic operation; the result happens to be right
+  other_barrier,    ///< a block adds to a number before its barrier, another one after its own
 };
 
 /// sums[row] = sum of x[row * n] .. x[row * n + n - 1], n a multiple of 4 and of at most 1024, x at a
