@@ -8,6 +8,7 @@
 #include "operators/operators.h"
 #include "tests/support/engine_cases.h"
 #include "tests/support/errors.h"
+#include "tests/support/scaled_steps.h"
 #include "tests/support/shortage.h"
 
 namespace mx {
@@ -90,7 +91,7 @@ TEST_P(OperatorMemory, WhatFailedForWantOfMemoryCanBeSetAnew) {
 // that make more.
 TEST_P(OperatorMemory, TemporariesOfALoopDoNotPileUp) {
   if (e_.options().mode == EngineMode::fuzz) GTEST_SKIP() << "a random schedule may make them all first";
-  constexpr int kRounds = 100;
+  constexpr int kRounds = test::scaled_steps(100);
   for (const Context where : {cpu(), virt(0)}) {
     const NDArray x = full({kElements}, 0.5, f32, where);
     NDArray total = zeros({}, f32, where);

@@ -29,6 +29,13 @@ constexpr double kLargeBytes = 1 << 18;
 #else
 constexpr double kLargeBytes = 1 << 20;
 #endif
+// ThreadSanitizer makes a pass over all operators take 16 s. What it looks for is found with the most
+// threads.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kFewPasses = true;
+#else
+constexpr bool kFewPasses = false;
+#endif
 
 struct LargeCase {
   const Operator* op;
@@ -87,6 +94,7 @@ TEST(RegistryThreads, OneTwoAndFourThreadsGiveTheSameBits) {
   std::map<std::string, size_t> expected;
   test::with_threads(1, [&] { expected = all_outcomes(cases); });
   for (const int threads : {2, 4}) {
+    if (kFewPasses && threads == 2) continue;
     test::with_threads(
         threads, [&] { expect_same(expected, all_outcomes(cases), std::to_string(threads) + " threads"); });
   }
@@ -94,9 +102,13 @@ TEST(RegistryThreads, OneTwoAndFourThreadsGiveTheSameBits) {
 
 TEST(RegistryThreads, EveryEngineGivesTheSameBitsOfLargeArrays) {
   const auto expected = all_outcomes(large_cases());
-  for (const test::EngineCase& c :
-       {test::threaded_case(1), test::threaded_case(2), test::mode_case(EngineMode::naive, "naive"),
-        test::mode_case(EngineMode::fuzz, "fuzz", 7)}) {
+  std::vector<test::EngineCase> engines = {test::threaded_case(2),
+                                           test::mode_case(EngineMode::fuzz, "fuzz", 7)};
+  if (!kFewPasses) {
+    engines.push_back(test::threaded_case(1));
+    engines.push_back(test::mode_case(EngineMode::naive, "naive"));
+  }
+  for (const test::EngineCase& c : engines) {
     Engine engine(c.options);
     const EngineScope scope(engine);
     expect_same(expected, all_outcomes(large_cases()), c.name);
