@@ -79,8 +79,8 @@ class Ssh(launcher_suite.LauncherSuite, jobs.JobTest):
 
     def start_unread(self, **options):
         """Returns a job whose agents have ended, and whose output nobody has read yet: more than a pipe holds."""
-        job = self.start_ranks("sh", "-c", self.PRINT, **options)
-        jobs.wait_for(lambda: job.named("mxrun-agent"), "the agents")
+        job = self.start_ranks("sh", "-c", self.PRINT + '; echo $MX_RANK >> "$FOLDER/ended"', **options)
+        self.wait_for_lines("ended", 4)  # a look at the processes may miss agents that end soon
         jobs.wait_for(lambda: not job.named("mxrun-agent"), "the end of the agents")
         return job
 
