@@ -145,7 +145,6 @@ void Fiber::prepare(Entry entry) {
   if (stack_ == nullptr) stack_.reset(new char[kStackBytes]);
 #if defined(MX_ASAN_FIBERS)
   __asan_unpoison_memory_region(stack_.get(), kStackBytes);
-  own_fake_ = nullptr;
 #endif
   const uintptr_t end = (reinterpret_cast<uintptr_t>(stack_.get()) + kStackBytes) & ~uintptr_t{15};
   void** top = reinterpret_cast<void**>(end);
@@ -179,7 +178,7 @@ void Fiber::entered() {
 
 void Fiber::leave([[maybe_unused]] bool last) {
 #if defined(MX_ASAN_FIBERS)
-  __sanitizer_start_switch_fiber(last ? nullptr : &own_fake_, caller_bottom_, caller_bytes_);
+  __sanitizer_start_switch_fiber(&own_fake_, caller_bottom_, caller_bytes_);
 #endif
 #if defined(MX_TSAN_FIBERS)
   ended_ = last;
