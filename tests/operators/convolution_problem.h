@@ -43,6 +43,12 @@ struct ConvOperand {
     });
     return value;
   }
+  /// All elements, for loops over many products.
+  std::vector<double> values() const {
+    std::vector<double> all(bytes.size() / size_of(dtype));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = get(static_cast<int64_t>(i));
+    return all;
+  }
 };
 
 struct ConvSizes {
@@ -116,18 +122,18 @@ struct ConvProblem {
       for (int64_t g = 0; g < c.groups; ++g)
         for (int64_t r = 0; r < c.rows; ++r)
           each(c.out.size, [&](const Spatial& o) {
-            for (int64_t ch = 0; ch < c.channels; ++ch)
-              each(c.taps.count, [&](const Spatial& t) {
-                int64_t at = n * c.in.image + g * c.in.group + ch * c.in.channel;
-                int64_t to = n * c.out.image + g * c.out.group + r * c.out.channel;
-                int64_t w = g * c.weights.group + r * c.weights.row + ch * c.weights.channel;
-                for (size_t a = 0; a < 3; ++a) {
-                  const int64_t x = o[a] * c.step[a] + c.taps.first[a] + t[a] * c.taps.gap[a];
-                  if (x < 0 || x >= c.in.size[a]) return;
-                  at += x * c.in.space[a], to += o[a] * c.out.space[a], w += t[a] * c.weights.tap[a];
-                }
-                f(at, w, to);
-              });
+            each(c.taps.count, [&](const Spatial& t) {
+              int64_t at = n * c.in.image + g * c.in.group;
+              int64_t to = n * c.out.image + g * c.out.group + r * c.out.channel;
+              int64_t w = g * c.weights.group + r * c.weights.row;
+              for (size_t a = 0; a < 3; ++a) {
+                const int64_t x = o[a] * c.step[a] + c.taps.first[a] + t[a] * c.taps.gap[a];
+                if (x < 0 || x >= c.in.size[a]) return;
+                at += x * c.in.space[a], to += o[a] * c.out.space[a], w += t[a] * c.weights.tap[a];
+              }
+              for (int64_t ch = 0; ch < c.channels; ++ch)
+                f(at + ch * c.in.channel, w + ch * c.weights.channel, to);
+            });
           });
   }
 

@@ -25,8 +25,9 @@ void expect_correlation(const ConvSizes& s, DType dtype, UseWinograd winograd) {
                                               : at / ConvProblem::count(p.c.out.size) % (s.groups * s.rows);
       want[i] = p.bias.get(channel);
     }
+  const std::vector<double> images = p.in.values(), weights = p.weights.values();
   p.each_product([&](int64_t in, int64_t w, int64_t out) {
-    want[static_cast<size_t>(out)] += p.in.get(in) * p.weights.get(w);
+    want[static_cast<size_t>(out)] += images[static_cast<size_t>(in)] * weights[static_cast<size_t>(w)];
   });
   p.correlate();
   ConvOperand rounded(dtype, 1, 1);
@@ -301,8 +302,9 @@ void expect_weights(const ConvSizes& s, DType dtype, UseWinograd winograd) {
   p.c.winograd = winograd;
   if (winograd == UseWinograd::whenever_possible && !uses_winograd_for_weights(p.c)) return;
   std::vector<double> want(p.weights.bytes.size() / size_of(dtype));
+  const std::vector<double> images = p.in.values(), results = p.out.values();
   p.each_product([&](int64_t in, int64_t w, int64_t out) {
-    want[static_cast<size_t>(w)] += p.in.get(in) * p.out.get(out);
+    want[static_cast<size_t>(w)] += images[static_cast<size_t>(in)] * results[static_cast<size_t>(out)];
   });
   p.correlate_weights();
   ConvOperand rounded(dtype, 1, 1);

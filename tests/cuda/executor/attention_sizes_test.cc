@@ -114,10 +114,12 @@ TEST_F(CudaAttentionSizes, PackedArrays) {
   for (const int64_t length : {1, 8, 65}) {
     expect_packed({.heads = 2}, length, 5, f32);
     if (kThreadSanitizer) return;
-    for (const DType type : {f32, f64, f16, bf16})
+    for (const DType type : {f32, f64, f16, bf16}) {
+      if (kSlow && type != f32) break;
       for (const int64_t width : {3, 16, 72})
         expect_packed({.heads = 4, .groups = 2, .batch_first = false, .scale = 0.4, .causal = true}, length,
                       width, type, some({4, 1, length}));
+    }
   }
   expect_packed({.heads = 3}, 40, 0, f32);
   expect_packed({.heads = 3}, 0, 4, f32);
