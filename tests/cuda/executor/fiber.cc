@@ -72,7 +72,7 @@ struct TsanFibers {
 
   /// Destroys the oldest fibers if there are too many. Late: the sanitizer takes the accesses of a fiber for
   /// those of a later one that has the same number.
-  void destroy_oldest(std::deque<TsanFiber>& fibers) {
+  static void destroy_oldest(std::deque<TsanFiber>& fibers) {
     constexpr size_t kKept = 4000;
     while (fibers.size() > kKept) {
       __tsan_destroy_fiber(fibers.front().fiber);
